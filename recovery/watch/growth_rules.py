@@ -112,9 +112,10 @@ def _internal_topic_bytes(growth: Growth, threshold: float) -> CheckRow:
     sizes = growth.sizes
     largest = max(sizes, key=lambda at: (sizes[at], at), default=None)
     observed = None if largest is None else sizes[largest]
-    detail = "no size is known" if largest is None else f"{largest} is the largest"
+    detail = "there is no internal topic" if largest is None else f"{largest} is the largest"
     if growth.sizes_missing:
-        detail += "; not all sizes are known: grant DESCRIBE on the cluster"
+        detail = "no size is known" if largest is None else f"{detail} of those that were seen"
+        detail += _to_grant(growth.sizes_missing)
     return check_row(
         "internal_topic_bytes",
         threshold,
@@ -124,6 +125,20 @@ def _internal_topic_bytes(growth: Growth, threshold: float) -> CheckRow:
         finding=observed is not None and observed >= threshold,
         unsure=bool(growth.sizes_missing),
     )
+
+
+def _to_grant(missing: Iterable[Missing]) -> str:
+    """Return the rights that are missing, as the end of a sentence; empty: nothing was refused.
+
+    The cluster's is that of DescribeLogDirs (KIP-113), the topic's that of Metadata.
+    """
+    errors = {m.error for m in missing}
+    rights = {
+        "CLUSTER_AUTHORIZATION_FAILED": "DESCRIBE on the cluster",
+        "TOPIC_AUTHORIZATION_FAILED": "DESCRIBE on the internal topics",
+    }
+    needed = [right for error, right in rights.items() if error in errors]
+    return f": grant {' and '.join(needed)}" if needed else ""
 
 
 def cleaner_held(d: Diagnosis, compacted: Collection[str]) -> list[GrowthRow]:

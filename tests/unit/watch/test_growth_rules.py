@@ -1,9 +1,13 @@
 """Rules of `check` for what grows, and what `status` says of it: nothing on a healthy cluster."""
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.operations.diagnose.live import Live
 from eoctl.render.growth_words import growth_line, internal_topic_line
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.facts import (
@@ -117,8 +121,70 @@ def test_the_largest_log_of_the_internal_topics() -> None:
 def test_hidden_sizes_are_unknown_and_name_the_right() -> None:
     row = one(Growth(sizes={}, sizes_missing=(HIDDEN,)), ids(), internal_topic_bytes=30)
     assert (row.observed, row.ok) == (None, None)
-    assert "grant DESCRIBE on the cluster" in row.detail
+    assert row.detail == "no size is known: grant DESCRIBE on the cluster"
     assert Growth(sizes={}, sizes_missing=(HIDDEN,)).missing == (HIDDEN,)
+
+
+SILENT = Missing("broker", "TIMED_OUT", "sizes of logs", broker=2)
+UNNAMED = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic="__consumer_offsets")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "missing", "detail"),
+    [
+        ({}, (SILENT,), "no size is known"),
+        ({LOG: 10}, (SILENT,), "__transaction_state:3 is the largest of those that were seen"),
+        ({}, (UNNAMED,), "no size is known: grant DESCRIBE on the internal topics"),
+        (
+            {LOG: 10},
+            (HIDDEN, UNNAMED),
+            "__transaction_state:3 is the largest of those that were seen: "
+            + "grant DESCRIBE on the cluster and DESCRIBE on the internal topics",
+        ),
+    ],
+)
+def test_a_right_is_named_only_where_it_was_refused(
+    sizes: dict[TopicPartition, int], missing: tuple[Missing, ...], detail: str
+) -> None:
+    row = one(Growth(sizes=sizes, sizes_missing=missing), ids(), internal_topic_bytes=30)
+    assert (row.ok, row.detail) == (None, detail)
+
+
+def test_a_cluster_without_internal_topics_is_within_the_limit() -> None:
+    row = one(Growth(), ids(), internal_topic_bytes=30)
+    assert (row.observed, row.ok, row.detail) == (None, True, "there is no internal topic")
+
+
+class OneAnswer:
+    """A cluster whose Metadata says this error of each topic."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
+
+    async def metadata(self, topics: list[str]) -> Any:
+        found = {name: TopicMetadata(name, None, True, (), self.error) for name in topics}
+        return SimpleNamespace(topics=found)
+
+    async def ask_each(self, questions: dict[int, Any]) -> Any:
+        assert questions == {}
+        return {}, {}
+
+
+@pytest.mark.parametrize(
+    ("error", "hidden"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED", True),
+        ("LEADER_NOT_AVAILABLE", True),
+        ("UNKNOWN_TOPIC_OR_PARTITION", False),  # never created: it has no log
+    ],
+)
+def test_a_topic_that_is_not_described_has_no_known_size(error: str, *, hidden: bool) -> None:
+    sizes, missing = asyncio.run(Live(cast("Cluster", OneAnswer(error))).log_sizes([LOG.topic]))
+    assert sizes == {}
+    expected = [("topic", error, LOG.topic)] if hidden else []
+    assert [(m.scope, m.error, m.topic) for m in missing] == expected
+    row = one(Growth(sizes=sizes, sizes_missing=tuple(missing)), ids(), internal_topic_bytes=30)
+    assert (row.observed, row.ok) == (None, None if hidden else True)
 
 
 def held(*transactions: Judged) -> Diagnosis:
