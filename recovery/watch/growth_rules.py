@@ -68,41 +68,42 @@ def _producer_states(facts: Facts, threshold: float) -> CheckRow:
     for at, rows in facts.producers.items():
         by_leader[leaders.get(at)] += len(rows)
         by_topic[at.topic] += len(rows)
-    [(leader, observed)] = by_leader.most_common(1) or [(None, 0)]
-    detail = "no partition has a producer"
-    if observed:
+    unseen = sum(at not in facts.producers for at in leaders)
+    unsure = bool(unseen or facts.missing)
+    [(leader, most)] = by_leader.most_common(1) or [(None, 0)]
+    detail = "none was seen" if unsure else "no partition has a producer"
+    if most:
         [(topic, states)] = by_topic.most_common(1)
         detail = f"broker {leader} leads with the most; topic {quoted(topic)} has {states} in all"
-    unseen = sum(at not in facts.producers for at in leaders)
     if unseen:
         detail += f"; {counted(unseen, 'partition')} not seen"
     return check_row(
         "producer_states",
         threshold,
-        observed,
+        None if unsure and not most else most,
         "producers",
         detail,
-        finding=observed >= threshold,
-        unsure=bool(unseen or facts.missing),
+        finding=most >= threshold,
+        unsure=unsure,
     )
 
 
 def _transactional_ids(transactions: Transactions, threshold: float) -> CheckRow:
-    observed = sum(not t.ghost for t in transactions.rows)
+    listed = sum(not t.ghost for t in transactions.rows)
+    unsure = not transactions.complete
     prefix, ids = most_common_prefix(transactions.rows)
-    detail = "there is no transactional id"
+    detail = "none was seen" if unsure else "there is no transactional id"
     if prefix is not None:
         detail = f"{counted(ids, 'id')} of prefix {quoted(prefix)}"
-    unsure = not transactions.complete
     if unsure:
         detail += "; not all coordinators were seen"
     return check_row(
         "transactional_ids",
         threshold,
-        observed,
+        None if unsure and not listed else listed,
         "ids",
         detail,
-        finding=observed >= threshold,
+        finding=listed >= threshold,
         unsure=unsure,
     )
 

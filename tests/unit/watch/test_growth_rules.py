@@ -87,6 +87,19 @@ def test_without_producers_there_is_nothing_to_name() -> None:
     assert (row.observed, row.ok, row.detail) == (0, True, "no partition has a producer")
 
 
+@pytest.mark.parametrize(
+    ("facts", "detail"),
+    [
+        (replace(producers({}), missing=(HIDDEN,)), "none was seen"),  # every topic is hidden
+        (producers({}, orders=1), "none was seen; 1 partition not seen"),
+        (replace(producers({("orders", 1): 0}), missing=(HIDDEN,)), "none was seen"),
+    ],
+)
+def test_producers_of_which_none_was_seen_are_not_zero(facts: Facts, detail: str) -> None:
+    row = one(Growth(facts), ids(), producer_states=5)
+    assert (row.observed, row.ok, row.detail) == (None, None, detail)
+
+
 def test_hidden_topics_leave_the_rule_unknown() -> None:
     seen = producers({("orders", 1): 2})
     row = one(Growth(replace(seen, missing=(HIDDEN,))), ids(), producer_states=3)
@@ -99,7 +112,13 @@ def test_transactional_ids_name_the_prefix_of_most() -> None:
     assert (row.observed, row.ok, row.detail) == (3, False, "2 ids of prefix 'flink-'")
     unseen = ids("pay-0", seen=False)
     assert one(Growth(), unseen, transactional_ids=3).ok is None
-    assert one(Growth(), ids(), transactional_ids=3).detail == "there is no transactional id"
+    none = one(Growth(), ids(), transactional_ids=3)
+    assert (none.observed, none.detail) == (0, "there is no transactional id")
+    hidden = one(Growth(), ids(seen=False), transactional_ids=3)
+    assert (hidden.observed, hidden.ok) == (None, None)
+    assert hidden.detail == "none was seen; not all coordinators were seen"
+    refused = one(Growth(), Transactions(missing=(HIDDEN,)), transactional_ids=3)
+    assert (refused.observed, refused.ok) == (None, None)
 
 
 def test_a_ghost_is_no_transactional_id() -> None:
@@ -126,6 +145,7 @@ def test_hidden_sizes_are_unknown_and_name_the_right() -> None:
 
 
 SILENT = Missing("broker", "TIMED_OUT", "sizes of logs", broker=2)
+LARGEST = "__transaction_state:3 is the largest of those that were seen"
 UNNAMED = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic="__consumer_offsets")
 
 
@@ -133,13 +153,12 @@ UNNAMED = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic="__cons
     ("sizes", "missing", "detail"),
     [
         ({}, (SILENT,), "no size is known"),
-        ({LOG: 10}, (SILENT,), "__transaction_state:3 is the largest of those that were seen"),
+        ({LOG: 10}, (SILENT,), LARGEST),
         ({}, (UNNAMED,), "no size is known: grant DESCRIBE on the internal topics"),
         (
             {LOG: 10},
             (HIDDEN, UNNAMED),
-            "__transaction_state:3 is the largest of those that were seen: "
-            + "grant DESCRIBE on the cluster and DESCRIBE on the internal topics",
+            f"{LARGEST}: grant DESCRIBE on the cluster and DESCRIBE on the internal topics",
         ),
     ],
 )
