@@ -28,7 +28,17 @@ class ProducersSummaryRow(Row):
     partition: int | None
     prefix: Annotated[
         str | None,
-        Meta(description="of transactional ids; null in a row by prefix: no coordinator lists one"),
+        Meta(
+            description="of transactional ids; null in a row by prefix: no coordinator that was "
+            "seen lists one"
+        ),
+    ]
+    owner_known: Annotated[
+        bool | None,
+        Meta(
+            description="of a row by prefix; false: not all coordinators were seen, so these "
+            "producers may have a transactional id"
+        ),
     ]
     partitions: Annotated[int, Meta(description="that were described and have such a producer")]
     partitions_unseen: Annotated[
