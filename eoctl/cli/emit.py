@@ -62,7 +62,8 @@ def emit(
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
     if kind in ("table", "wide"):
-        print(visible(view.summary(answer), spaces=False), file=sys.stderr)
+        for line in (view.summary(answer), *view.below(answer)):
+            print(visible(line, spaces=False), file=sys.stderr)
 
 
 def table(answer: Answer, view: Table, output: Format) -> list[str]:

@@ -44,8 +44,7 @@ def _txn_summary(answer: Answer) -> str:
         f"{counted(extra['coordinators'], 'coordinator partition')} answered"
     )
     hidden = [f"{counted(n, 'prefix', 'prefixes')} more"] if (n := extra["left_out"]) else []
-    lines = map(internal_topic_line, extra["internal_topics"])
-    return "\n".join([with_gaps(text + _looks(answer) + _left_out(hidden), answer), *lines])
+    return with_gaps(text + _looks(answer) + _left_out(hidden), answer)
 
 
 def _looks(answer: Answer) -> str:
@@ -91,4 +90,5 @@ TXN_SUMMARY = Table(
     ),
     names=("prefix",),
     summary=_txn_summary,
+    below=lambda answer: map(internal_topic_line, answer.extra["internal_topics"]),
 )
