@@ -47,10 +47,13 @@ def growth_line(row: Mapping[str, Any]) -> str:
             if row["prefix"] is None
             else f"prefix {quoted(prefix_name(row['prefix']))}"
         )
+        by_producer = row["age_clock"] == "producer"
+        age = spoken_age(row["age_seconds"], producer_clock=by_producer)
         return (
             f"the log cleaner cannot pass offset {row['last_stable_offset']} of {partition}: a "
-            f"transaction of {whose} has been open for {spoken_age(row['age_seconds'])}, and "
-            f"{counted(row['held'], 'offset')} after it stay uncompacted"
+            f"transaction of {whose} has been open for {age}"
+            f"{' by its own timestamps' if by_producer else ''}, and "
+            f"{counted(row['held'], 'offset')} from there on stay uncompacted"
         )
     text = f"{partition} has {size(row['bytes'])}, over the limit of {size(row['limit'])}"
     if row["prefix"] is not None:

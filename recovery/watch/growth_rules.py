@@ -156,6 +156,7 @@ def cleaner_held(d: Diagnosis, compacted: Collection[str]) -> list[GrowthRow]:
             last_stable_offset=j.partition.last_stable_offset,
             held=j.partition.held,
             age_seconds=j.verdict.age_seconds,
+            age_clock=j.verdict.age_clock,
             producer_id=j.about.producer_id,
             prefix=None if j.verdict.owner is None else prefix_of(j.verdict.owner.transactional_id),
         )

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from recovery.inspect.cluster_rows import Blocking
+from recovery.inspect.cluster_rows import AgeClock, Blocking
 from recovery.row import Row
 
 NewPerHour = Annotated[
@@ -122,7 +122,8 @@ class GrowthRow(Row):
     """Something that grows and should not, on a partition; a healthy cluster has none.
 
     cleaner-held: a finding's transaction has been open for `limit` seconds or more, so the log
-    cleaner has not compacted above last_stable_offset since. internal-topic: the log of an internal
+    cleaner has not compacted above last_stable_offset since. age_clock: whose clock says so; a
+    producer may write any timestamp. internal-topic: the log of an internal
     topic has `limit` bytes or more. prefix: of the transactional id, or of most ids.
     """
 
@@ -133,6 +134,7 @@ class GrowthRow(Row):
     last_stable_offset: int | None = None
     held: int | None = None
     age_seconds: float | None = None
+    age_clock: AgeClock | None = None
     producer_id: int | None = None
     bytes: int | None = None
     prefix: str | None = None

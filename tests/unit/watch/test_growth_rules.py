@@ -236,8 +236,16 @@ def test_the_first_transaction_of_a_partition_stops_the_cleaner() -> None:
     assert (row.producer_id, row.last_stable_offset, row.held, row.prefix) == (7, 100, 10, None)
     assert growth_line(row.json_values()) == (
         "the log cleaner cannot pass offset 100 of state:0: a transaction of producer id 7 has "
-        "been open for 2 h, and 10 offsets after it stay uncompacted"
+        "been open for 2 h, and 10 offsets from there on stay uncompacted"
     )
+
+
+def test_an_age_by_a_producers_timestamps_is_said_to_be_that() -> None:
+    one = judged("orphan", 7, topic="state", age=7_200.0)
+    by_producer = replace(one, verdict=replace(one.verdict, age_clock="producer"))
+    [row] = cleaner_held(held(by_producer), {"state"})
+    assert row.age_clock == "producer"
+    assert "has been open for ~2 h by its own timestamps, and " in growth_line(row.json_values())
 
 
 def test_a_large_internal_topic_is_named_with_its_prefix() -> None:
