@@ -348,6 +348,8 @@ def test_sizes_that_are_hidden_are_unknown_and_name_the_right(
     asyncio.run(use())
     with rights(secure_lab, "viewer", ("CLUSTER", "kafka-cluster", "DESCRIBE"), deny=True):
         ran = as_user(secure_lab, "viewer", "txn", "list", "--summary", "-o", "json")
+        status = as_user(secure_lab, "viewer", "status", "-o", "json", *FAST)
+    assert status.json["growth"] is None
     assert ran.status == 3, ran.stderr
     hidden = [e for e in ran.json["errors"] if e["error"] == "CLUSTER_AUTHORIZATION_FAILED"]
     assert hidden
@@ -356,3 +358,4 @@ def test_sizes_that_are_hidden_are_unknown_and_name_the_right(
     for row in ran.json["internal_topics"]:
         assert (row["bytes"], row["largest_bytes"]) == (None, None)
         assert row["offsets"] is not None
+    assert as_user(secure_lab, "viewer", "status", "-o", "json", *FAST).json["growth"] == []
