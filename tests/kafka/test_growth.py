@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.breaks import break_
@@ -261,6 +262,30 @@ def test_what_no_committed_reader_gets_does_not_wait(lab1: Lab, topic: MakeTopic
     commit(lab1, f"{name}-read", {(name, 0): 3})
     row = group_row(lab1, name, f"{name}-read", "--lag-seconds")
     assert (row["lag"], row["lag_seconds"]) == (1, 0.0)  # a marker, which nobody waits for
+
+
+def test_of_records_that_were_deleted_unread_the_first_that_is_left_gives_the_age(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    name = topic(lab1, config={"retention.ms": str(2 * HOUR_MS)})
+    now = int(time.time() * 1000)
+
+    async def write() -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            for age in (1_800, 1_200, 600):
+                await client.plain(name, 0, [NewRecord(b"v", timestamp=now - age * 1000)])
+
+    asyncio.run(write())
+    for offset in (0, 1):  # two groups that both lost records
+        commit(lab1, f"{name}-{offset}", {(name, 0): offset})
+    admin = AdminClient(lab1.client_properties())
+    for deleted in admin.delete_records([Position(name, 0, 2)]).values():
+        deleted.result(20)
+    for offset in (0, 1):
+        row = group_row(lab1, name, f"{name}-{offset}", "--lag-seconds")
+        assert isinstance(row["lag_seconds"], float)
+        assert 600 <= row["lag_seconds"] <= 600 + time.time() - now / 1000
+        assert (row["retention_margin_seconds"], row["retention"]) == (0.0, "time")
 
 
 def test_a_lag_in_time_that_may_not_be_read_is_unknown_and_says_so(

@@ -32,7 +32,7 @@ def row(
     share: bool = False,
 ) -> OffsetsShowRow:
     offset = GroupOffsetFacts("g", *HERE, committed, is_share=share)
-    read = {} if first is None or committed is None else {HERE: {committed: first}}
+    read = {} if first is None or committed is None else {HERE: {max(committed, 10): first}}
     times = TimeLags(NOW, read, {} if retention is None else {"orders": retention})
     [made] = offsets_show_rows([offset], {HERE: LOG}, data_records={}, times=times)
     return made
@@ -56,6 +56,8 @@ def test_nothing_waits_is_zero_and_has_no_margin() -> None:
 
 def test_an_offset_below_the_log_start_has_no_time_left() -> None:
     assert lags(row(9, None)) == (None, 0.0, "time")
+    assert lags(row(9, FirstUnread(NOW - 1_500))) == (1.5, 0.0, "time")  # the first that is left
+    assert lags(row(9, FirstUnread(None))) == (0.0, 0.0, "time")  # none is left
     assert lags(row(10, FirstUnread(NOW))) == (0.0, 3600.0, "time")  # the first that is left
 
 
