@@ -70,7 +70,7 @@ def table(answer: Answer, view: Table, output: Format) -> list[str]:
     """The lines of the table, heading first."""
     on_terminal = sys.stdout.isatty()
     rows = [view.cells(row) for row in answer.rows]
-    if output.sort_by is None:
+    if output.sort_by is None and not view.in_order:
         rows = sort_rows(rows, view.columns)
     heading = view.heading(answer)
     lines = [] if heading is None or not on_terminal else [heading]

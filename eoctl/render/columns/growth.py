@@ -89,6 +89,7 @@ TXN_SUMMARY = Table(
         Column("idle_unknown", "NO TIME", "number", wide_only=True),
     ),
     names=("prefix",),
+    in_order=True,  # the most ids first
     summary=_txn_summary,
     below=lambda answer: map(internal_topic_line, answer.extra["internal_topics"]),
 )

@@ -14,12 +14,14 @@ from recovery.values import Value
 class Table(Value):
     """One row model's table. names: the fields that `-o name` writes.
 
+    in_order: rows stay as the answer has them; else marked and old ones come first.
     summary makes the closing sentence, below the lines after it, heading the line above the table.
     """
 
     model: type[Row]
     columns: Sequence[Column] = ()
     names: Sequence[str] = ()
+    in_order: bool = False
     summary: Callable[[Answer], str] = lambda answer: ""
     below: Callable[[Answer], Iterable[str]] = lambda answer: ()
     heading: Callable[[Answer], str | None] = lambda answer: None

@@ -22,7 +22,7 @@ from eoctl.render.columns.table import Table
 from recovery.answers import Answer
 from recovery.audit.audit_rows import AuditDuplicatesRow, RecordPlace
 from recovery.inspect.cluster_rows import OffsetsShowRow
-from recovery.inspect.growth.growth_rows import GrowthRow, InternalTopicRow
+from recovery.inspect.growth.growth_rows import GrowthRow, InternalTopicRow, TxnSummaryRow
 from recovery.row import Row
 from recovery.state.state_rows import StateShowRow
 from recovery.values import replace
@@ -172,6 +172,19 @@ def test_each_thing_that_grows_has_its_own_line_after_the_summary(
         "(`eoctl txn list --summary`)"
         for topic in ("__transaction_state", "x")
     ]
+
+
+def test_prefixes_are_shown_with_the_most_ids_first(capsys: pytest.CaptureFixture[str]) -> None:
+    row = example(TxnSummaryRow, full=True)
+    many = replace(row, prefix="many-", transactional_ids=9, oldest_idle_seconds=1.0)
+    old = replace(row, prefix="old-", transactional_ids=2, oldest_idle_seconds=9_999.0)
+    numbers = ("transactional_ids", "prefixes", "open", "coordinators_seen", "coordinators")
+    extra = {**dict.fromkeys(numbers, 2), "left_out": 0, "pause_seconds": None}
+    answer = Answer("txn-list-summary", "c", 0, [many, old], extra=extra | {"internal_topics": []})
+    emit(answer, TXN_SUMMARY, Format(no_headers=True))
+    emit(answer, TXN_SUMMARY, Format(no_headers=True, sort_by="-oldest_idle"))
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["many-*", "old-*", "old-*", "many-*"]
 
 
 def test_each_internal_topic_has_its_own_line_after_the_summary(
