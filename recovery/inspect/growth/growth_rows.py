@@ -104,8 +104,8 @@ class InternalPartitionRow(Row):
 class InternalTopicRow(Row):
     """How full an internal topic is. offsets, bytes: of all partitions; null: of one it is unknown.
 
-    largest_partition, largest_bytes: the partition with the most bytes. held: partitions in which
-    an open transaction stops the log cleaner.
+    largest_partition, largest_bytes: of the partitions whose size is known the one with the most.
+    held: partitions in which an open transaction stops the log cleaner; null: of one it is unknown.
     """
 
     topic: str
@@ -114,7 +114,7 @@ class InternalTopicRow(Row):
     bytes: int | None
     largest_partition: int | None
     largest_bytes: int | None
-    held: int
+    held: int | None
     logs: list[InternalPartitionRow]
 
 

@@ -280,13 +280,27 @@ def test_internal_topics_are_summed_and_name_the_largest_and_the_held() -> None:
     blocking = offsets.logs[0].blocking
     assert blocking is not None
     assert (blocking.producer_id, blocking.age_seconds, offsets.logs[1].blocking) == (7, 60, None)
-    assert (state.offsets, state.bytes, state.largest_bytes, state.held) == (None, None, None, 0)
+    assert (state.offsets, state.bytes, state.largest_bytes, state.held) == (None,) * 4
     assert internal_topic_line(offsets.json_values()) == (
         "__consumer_offsets: 2 partitions, 125 offsets, 12.0 KiB, largest is 8 with 8.0 KiB; open "
         "transactions stop the log cleaner in 1 partition: `eoctl lso __consumer_offsets`"
     )
     assert internal_topic_line(state.json_values()) == (
-        "__transaction_state: 1 partition, offsets not known, sizes not known"
+        "__transaction_state: 1 partition, offsets not known, sizes not known; where the log "
+        "cleaner stops is not known"
+    )
+
+
+def test_a_partition_that_was_not_seen_leaves_the_numbers_of_its_topic_unknown() -> None:
+    partitions = (
+        PartitionFacts(*OFFSETS, "id", 1, 0, (1,), 5, 100, 110),
+        PartitionFacts("__consumer_offsets", 9, error="LEADER_NOT_AVAILABLE"),
+    )
+    [row] = internal_topics(Facts("c", NOW, partitions=partitions), {OFFSETS: 4096})
+    assert (row.held, row.bytes, row.largest_bytes) == (None, None, 4096)
+    assert internal_topic_line(row.json_values()) == (
+        "__consumer_offsets: 2 partitions, offsets not known, largest seen is 7 with 4.0 KiB; open "
+        "transactions stop the log cleaner in at least 1 partition: `eoctl lso __consumer_offsets`"
     )
 
 
