@@ -47,6 +47,14 @@ LEADERS = {ORDERS[0]: 1, ORDERS[1]: 2, SALES: 1}
         ("flink-sink-2-17", "flink-sink-"),
         ("connect-cluster-etl-orders-3", "connect-cluster-etl-orders-"),
         ("orders-v2-0", "orders-v2-"),  # v2 is a part of the name
+        (f"tx{UUID}", "tx"),  # nothing between
+        (f"face{UUID}-1", "face"),  # letters that are digits too
+        ("orders-7d4b9c8f6d-x2k4z", "orders-"),  # a pod of a Deployment
+        ("orders-7d4b9c8f6d-x2k4z-3", "orders-"),
+        ("orders-45678924-45678", "orders-"),  # a hash and a pod that look like numbers
+        ("7d4b9c8f6d-x2k4z", "7d4b9c8f6d-x2k4z"),  # a name that is nothing else
+        ("orders-7d4b9c8f6d-x2k4", "orders-7d4b9c8f6d-x2k"),  # too short for a pod
+        ("orders-payments-queue", "orders-payments-queue"),  # vowels: a word
         ("billing", "billing"),
         ("app-1b2", "app-1b"),
         (UUID, ""),
