@@ -160,7 +160,7 @@ _BUNDLE = Envelope(
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
-    "status": Envelope(StatusRow, _STATUS, {"growth": list[GrowthRow], **_CONTESTS}),
+    "status": Envelope(StatusRow, _STATUS, {"growth": list[GrowthRow] | None, **_CONTESTS}),
     "runbook": Envelope(WhyRow, {**_STATUS, "left_out": int}, _CONTESTS),
     "why": Envelope(
         WhyRow,

@@ -62,14 +62,15 @@ def emit(
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
     if kind in ("table", "wide"):
-        print(visible(view.summary(answer), spaces=False), file=sys.stderr)
+        for line in (view.summary(answer), *view.below(answer)):
+            print(visible(line, spaces=False), file=sys.stderr)
 
 
 def table(answer: Answer, view: Table, output: Format) -> list[str]:
     """The lines of the table, heading first."""
     on_terminal = sys.stdout.isatty()
     rows = [view.cells(row) for row in answer.rows]
-    if output.sort_by is None:
+    if output.sort_by is None and not view.in_order:
         rows = sort_rows(rows, view.columns)
     heading = view.heading(answer)
     lines = [] if heading is None or not on_terminal else [heading]

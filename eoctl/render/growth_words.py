@@ -26,15 +26,20 @@ def internal_topic_line(row: Mapping[str, Any]) -> str:
     if row["bytes"] is not None:
         parts.append(size(row["bytes"]))
     if row["largest_bytes"] is not None:
-        parts.append(f"largest is {row['largest_partition']} with {size(row['largest_bytes'])}")
+        largest = "largest is" if row["bytes"] is not None else "largest seen is"
+        parts.append(f"{largest} {row['largest_partition']} with {size(row['largest_bytes'])}")
     else:
         parts.append("sizes not known")
     text = f"{row['topic']}: {', '.join(parts)}"
-    if row["held"]:
+    held = sum(bool(log["held"]) for log in row["logs"])
+    if held:
+        least = "at least " if row["held"] is None else ""
         text += (
-            f"; open transactions stop the log cleaner in {counted(row['held'], 'partition')}: "
+            f"; open transactions stop the log cleaner in {least}{counted(held, 'partition')}: "
             f"`eoctl lso {row['topic']}`"
         )
+    elif row["held"] is None:
+        text += "; where the log cleaner stops is not known"
     return text
 
 
@@ -47,10 +52,13 @@ def growth_line(row: Mapping[str, Any]) -> str:
             if row["prefix"] is None
             else f"prefix {quoted(prefix_name(row['prefix']))}"
         )
+        by_producer = row["age_clock"] == "producer"
+        age = spoken_age(row["age_seconds"], producer_clock=by_producer)
         return (
             f"the log cleaner cannot pass offset {row['last_stable_offset']} of {partition}: a "
-            f"transaction of {whose} has been open for {spoken_age(row['age_seconds'])}, and "
-            f"{counted(row['held'], 'offset')} after it stay uncompacted"
+            f"transaction of {whose} has been open for {age}"
+            f"{' by its own timestamps' if by_producer else ''}, and "
+            f"{counted(row['held'], 'offset')} from there on stay uncompacted"
         )
     text = f"{partition} has {size(row['bytes'])}, over the limit of {size(row['limit'])}"
     if row["prefix"] is not None:

@@ -382,8 +382,9 @@ class OffsetsShowRow(HasPartition, Row):
     lag_seconds: Annotated[
         float | None,
         Meta(
-            description="age of the first of these, by its own timestamp and this host's clock. "
-            "0: none waits. null: not read (`--lag-seconds`), or not known"
+            description="age of the first record that could be read now, by its own timestamp and "
+            "this host's clock. 0: none could, which says nothing of records that wait after the "
+            "last stable offset. null: not read (`--lag-seconds`), or not known"
         ),
     ] = None
     retention_margin_seconds: Annotated[

@@ -53,7 +53,8 @@ def retention_of(settings: Mapping[str, str | None]) -> Retention | None:
 class TimeLags(Value):
     """What was read for lags in time. now: epoch ms, our clock.
 
-    first: by partition and committed offset; one that was not read is left out. retention: by
+    first: by partition and committed offset, or log start if that is above; one that was not read
+    is left out. retention: by
     topic; a topic whose settings are hidden is left out.
     """
 
@@ -107,15 +108,15 @@ def _in_time(
         return row
     retention = times.retention.get(o.topic)
     row["retention"] = None if retention is None else retention.limit
+    first = times.first.get(o.topic_partition, {}).get(max(committed, start))
     if committed < start:
-        return row | {"retention_margin_seconds": 0.0}
-    first = times.first.get(o.topic_partition, {}).get(committed)
+        row["retention_margin_seconds"] = 0.0
     if first is None:
         return row
     if first.timestamp is None:
         return row | {"lag_seconds": 0.0}
     row["lag_seconds"] = seconds_since(first.timestamp, times.now)
-    if retention is not None and retention.ms is not None:
+    if committed >= start and retention is not None and retention.ms is not None:
         row["retention_margin_seconds"] = (first.timestamp + retention.ms - times.now) / 1000
     return row
 

@@ -68,41 +68,42 @@ def _producer_states(facts: Facts, threshold: float) -> CheckRow:
     for at, rows in facts.producers.items():
         by_leader[leaders.get(at)] += len(rows)
         by_topic[at.topic] += len(rows)
-    [(leader, observed)] = by_leader.most_common(1) or [(None, 0)]
-    detail = "no partition has a producer"
-    if observed:
+    unseen = sum(at not in facts.producers for at in leaders)
+    unsure = bool(unseen or facts.missing)
+    [(leader, most)] = by_leader.most_common(1) or [(None, 0)]
+    detail = "none was seen" if unsure else "no partition has a producer"
+    if most:
         [(topic, states)] = by_topic.most_common(1)
         detail = f"broker {leader} leads with the most; topic {quoted(topic)} has {states} in all"
-    unseen = sum(at not in facts.producers for at in leaders)
     if unseen:
         detail += f"; {counted(unseen, 'partition')} not seen"
     return check_row(
         "producer_states",
         threshold,
-        observed,
+        None if unsure and not most else most,
         "producers",
         detail,
-        finding=observed >= threshold,
-        unsure=bool(unseen or facts.missing),
+        finding=most >= threshold,
+        unsure=unsure,
     )
 
 
 def _transactional_ids(transactions: Transactions, threshold: float) -> CheckRow:
-    observed = sum(not t.ghost for t in transactions.rows)
+    listed = sum(not t.ghost for t in transactions.rows)
+    unsure = not transactions.complete
     prefix, ids = most_common_prefix(transactions.rows)
-    detail = "there is no transactional id"
+    detail = "none was seen" if unsure else "there is no transactional id"
     if prefix is not None:
         detail = f"{counted(ids, 'id')} of prefix {quoted(prefix)}"
-    unsure = not transactions.complete
     if unsure:
         detail += "; not all coordinators were seen"
     return check_row(
         "transactional_ids",
         threshold,
-        observed,
+        None if unsure and not listed else listed,
         "ids",
         detail,
-        finding=observed >= threshold,
+        finding=listed >= threshold,
         unsure=unsure,
     )
 
@@ -112,9 +113,10 @@ def _internal_topic_bytes(growth: Growth, threshold: float) -> CheckRow:
     sizes = growth.sizes
     largest = max(sizes, key=lambda at: (sizes[at], at), default=None)
     observed = None if largest is None else sizes[largest]
-    detail = "no size is known" if largest is None else f"{largest} is the largest"
+    detail = "there is no internal topic" if largest is None else f"{largest} is the largest"
     if growth.sizes_missing:
-        detail += "; not all sizes are known: grant DESCRIBE on the cluster"
+        detail = "no size is known" if largest is None else f"{detail} of those that were seen"
+        detail += _to_grant(growth.sizes_missing)
     return check_row(
         "internal_topic_bytes",
         threshold,
@@ -124,6 +126,20 @@ def _internal_topic_bytes(growth: Growth, threshold: float) -> CheckRow:
         finding=observed is not None and observed >= threshold,
         unsure=bool(growth.sizes_missing),
     )
+
+
+def _to_grant(missing: Iterable[Missing]) -> str:
+    """Return the rights that are missing, as the end of a sentence; empty: nothing was refused.
+
+    The cluster's is that of DescribeLogDirs (KIP-113), the topic's that of Metadata.
+    """
+    errors = {m.error for m in missing}
+    rights = {
+        "CLUSTER_AUTHORIZATION_FAILED": "DESCRIBE on the cluster",
+        "TOPIC_AUTHORIZATION_FAILED": "DESCRIBE on the internal topics",
+    }
+    needed = [right for error, right in rights.items() if error in errors]
+    return f": grant {' and '.join(needed)}" if needed else ""
 
 
 def cleaner_held(d: Diagnosis, compacted: Collection[str]) -> list[GrowthRow]:
@@ -140,6 +156,7 @@ def cleaner_held(d: Diagnosis, compacted: Collection[str]) -> list[GrowthRow]:
             last_stable_offset=j.partition.last_stable_offset,
             held=j.partition.held,
             age_seconds=j.verdict.age_seconds,
+            age_clock=j.verdict.age_clock,
             producer_id=j.about.producer_id,
             prefix=None if j.verdict.owner is None else prefix_of(j.verdict.owner.transactional_id),
         )

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.breaks import break_
@@ -263,6 +264,52 @@ def test_what_no_committed_reader_gets_does_not_wait(lab1: Lab, topic: MakeTopic
     assert (row["lag"], row["lag_seconds"]) == (1, 0.0)  # a marker, which nobody waits for
 
 
+def test_of_records_that_were_deleted_unread_the_first_that_is_left_gives_the_age(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    name = topic(lab1, config={"retention.ms": str(2 * HOUR_MS)})
+    now = int(time.time() * 1000)
+
+    async def write() -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            for age in (1_800, 1_200, 600):
+                await client.plain(name, 0, [NewRecord(b"v", timestamp=now - age * 1000)])
+
+    asyncio.run(write())
+    for offset in (0, 1):  # two groups that both lost records
+        commit(lab1, f"{name}-{offset}", {(name, 0): offset})
+    admin = AdminClient(lab1.client_properties())
+    for deleted in admin.delete_records([Position(name, 0, 2)]).values():
+        deleted.result(20)
+    for offset in (0, 1):
+        row = group_row(lab1, name, f"{name}-{offset}", "--lag-seconds")
+        assert isinstance(row["lag_seconds"], float)
+        assert 600 <= row["lag_seconds"] <= 600 + time.time() - now / 1000
+        assert (row["retention_margin_seconds"], row["retention"]) == (0.0, "time")
+
+
+def test_a_lag_in_time_that_may_not_be_read_is_unknown_and_says_so(
+    secure_lab: Lab, topic: MakeTopic
+) -> None:
+    name = topic(secure_lab)
+
+    async def write() -> None:
+        async with Client.of(secure_lab.client_properties()) as client:
+            await client.plain(name, 0, [NewRecord(b"v")])
+
+    asyncio.run(write())
+    commit(secure_lab, f"{name}-g", {(name, 0): 0})
+    words = ("offsets", "show", name, "--group", f"{name}-g", "--lag-seconds", "-o", "json")
+    ran = as_user(secure_lab, "no-topic-read", *words)
+    assert ran.status == 3, ran.stderr
+    [row] = ran.rows
+    assert (row["lag"], row["lag_seconds"], ran.json["complete"]) == (1, None, False)
+    assert [(e["error"], e["topic"], e["partition"]) for e in ran.json["errors"]] == [
+        ("TOPIC_AUTHORIZATION_FAILED", name, 0)
+    ]
+    assert "READ on the topic is not granted" in ran.json["errors"][0]["detail"]
+
+
 def growth(lab: Lab) -> list[dict[str, object]]:
     ran = eoctl("status", "-o", "json", *FAST, lab=lab)
     return list(ran.json["growth"])
@@ -326,6 +373,8 @@ def test_sizes_that_are_hidden_are_unknown_and_name_the_right(
     asyncio.run(use())
     with rights(secure_lab, "viewer", ("CLUSTER", "kafka-cluster", "DESCRIBE"), deny=True):
         ran = as_user(secure_lab, "viewer", "txn", "list", "--summary", "-o", "json")
+        status = as_user(secure_lab, "viewer", "status", "-o", "json", *FAST)
+    assert status.json["growth"] is None
     assert ran.status == 3, ran.stderr
     hidden = [e for e in ran.json["errors"] if e["error"] == "CLUSTER_AUTHORIZATION_FAILED"]
     assert hidden
@@ -334,3 +383,4 @@ def test_sizes_that_are_hidden_are_unknown_and_name_the_right(
     for row in ran.json["internal_topics"]:
         assert (row["bytes"], row["largest_bytes"]) == (None, None)
         assert row["offsets"] is not None
+    assert as_user(secure_lab, "viewer", "status", "-o", "json", *FAST).json["growth"] == []

@@ -104,7 +104,7 @@ def offsets_show(
     ] = False,
     lag_seconds: Annotated[
         bool,
-        option("--lag-seconds", "read the first record that waits: its age, and until retention"),
+        option("--lag-seconds", "age of the first record that could be read now; until retention"),
     ] = False,
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,

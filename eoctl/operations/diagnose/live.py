@@ -193,11 +193,15 @@ class Live:
     async def log_sizes(
         self, topics: Sequence[str]
     ) -> tuple[Mapping[TopicPartition, int], list[Missing]]:
-        from eoctl.kafka.ask import log_dirs
+        from eoctl.kafka.ask import coordinators, log_dirs
 
         metadata = await self.cluster.metadata(list(topics))
-        partitions = [p for t in metadata.topics.values() for p in t.partitions]
-        return await log_dirs.log_sizes(self.cluster, partitions)
+        unseen = "the sizes of its logs cannot be found without DESCRIBE on this topic"
+        described = [coordinators.partitions_of(t, unseen) for t in metadata.topics.values()]
+        hidden = [found for found in described if isinstance(found, Missing)]
+        partitions = [p for found in described if not isinstance(found, Missing) for p in found]
+        sizes, missing = await log_dirs.log_sizes(self.cluster, partitions)
+        return sizes, [*hidden, *missing]
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         from eoctl.kafka.ask import configs

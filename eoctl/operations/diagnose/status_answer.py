@@ -1,6 +1,6 @@
 """`status`: one screen, the worst first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from eoctl.operations.diagnose.recent_contests import with_contests
 from eoctl.operations.diagnose.verdict_rows import (
@@ -13,7 +13,7 @@ from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis, Judged
-from recovery.facts import Transactions
+from recovery.facts import TopicPartition, Transactions
 from recovery.inspect.growth.growth_rows import GrowthRow
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import Settings
@@ -47,31 +47,36 @@ async def status(
     diagnosis = await source.diagnose(Scope(), settings, pause=pause, on_first_look=first_look)
     answer = await status_of(source, context, diagnosis)
     growth = await _growth(source, diagnosis)
-    return replace(answer, extra={**answer.extra, "growth": [row.json_values() for row in growth]})
+    rows = None if growth is None else [row.json_values() for row in growth]
+    return replace(answer, extra={**answer.extra, "growth": rows})
 
 
-async def _growth(source: Source, d: Diagnosis) -> list[GrowthRow]:
-    """Return what grows and should not. What is hidden is left out: nobody asked for it here.
+async def _growth(source: Source, d: Diagnosis) -> list[GrowthRow] | None:
+    """Return what grows and should not. None: nothing was found, and not all was seen.
 
-    A healthy cluster is asked for nothing but the sizes of its internal topics.
+    What is hidden is no error: nobody asked for it here. A healthy cluster is asked for nothing but
+    the sizes of its internal topics.
     """
     held = sorted({j.about.topic for j in d.findings if isinstance(j, Judged)})
-    settings, _ = await source.topic_configs(held) if held else ({}, [])
+    settings, hidden = await source.topic_configs(held) if held else ({}, [])
     compacted = {t for t in held if "compact" in (settings.get(t, {}).get("cleanup.policy") or "")}
-    sizes, _ = await source.log_sizes(INTERNAL_TOPICS)
+    sizes, unseen = await source.log_sizes(INTERNAL_TOPICS)
+    rows = [*cleaner_held(d, compacted), *await _large(source, sizes)]
+    return None if not rows and (hidden or unseen) else rows
+
+
+async def _large(source: Source, sizes: Mapping[TopicPartition, int]) -> list[GrowthRow]:
+    """Return the large internal topics; of `__transaction_state` with the prefix of most ids."""
     large = large_topics(sizes)
     if not any(row.topic == TRANSACTION_STATE for row in large):
-        return [*cleaner_held(d, compacted), *large]
+        return large
     listed = await source.transactions(TxnFilter(), describe=False)
     prefix, ids = most_common_prefix(listed.rows)
     return [
-        *cleaner_held(d, compacted),
-        *(
-            replace(row, prefix=prefix, transactional_ids=ids)
-            if row.topic == TRANSACTION_STATE
-            else row
-            for row in large
-        ),
+        replace(row, prefix=prefix, transactional_ids=ids)
+        if row.topic == TRANSACTION_STATE
+        else row
+        for row in large
     ]
 
 

@@ -26,20 +26,24 @@ async def lag_times(
 ) -> tuple[TimeLags, int, list[Missing]]:
     """Return what is known of the lags in time, how many offsets were left out, and what is hidden.
 
-    An offset at the LSO or above is known without a Fetch: nothing waits for it.
+    An offset at the LSO or above is known without a Fetch: nothing waits for it. Of an offset below
+    the log start the first record that survives is read.
     """
     first, ranges = _known_or_to_read(offsets, partitions)
+    unread: list[Missing] = []
     rounds = _one_per_partition(ranges[:MOST_OFFSETS])
     for at in range(0, len(rounds), ROUNDS_AT_ONCE):
         together = rounds[at : at + ROUNDS_AT_ONCE]
         answers = await asyncio.gather(
             *(first_timestamps(cluster, [*r.values()]) for r in together)
         )
-        for asked, timestamps in zip(together, answers, strict=True):
+        for asked, (timestamps, more) in zip(together, answers, strict=True):
+            unread += more
             for key, timestamp in timestamps.items():
                 first.setdefault(key, {})[asked[key].start] = FirstUnread(timestamp)
     retention, missing = await _retention(cluster, {r.topic for r in ranges})
-    return TimeLags(now_ms(), first, retention), max(0, len(ranges) - MOST_OFFSETS), missing
+    left_out = max(0, len(ranges) - MOST_OFFSETS)
+    return TimeLags(now_ms(), first, retention), left_out, [*dict.fromkeys(unread), *missing]
 
 
 def _known_or_to_read(
@@ -49,14 +53,18 @@ def _known_or_to_read(
     first: dict[TopicPartition, dict[int, FirstUnread]] = {}
     ranges: list[Range] = []
     committed = {(o.topic_partition, o.committed_offset) for o in offsets if not o.is_share}
-    for key, offset in sorted(committed, key=lambda pair: (pair[0], pair[1] or 0)):
-        p = partitions.get(key)
-        if offset is None or p is None or p.last_stable_offset is None:
+    wanted = {
+        (p, max(offset, p.log_start_offset or 0))
+        for key, offset in committed
+        if offset is not None and (p := partitions.get(key)) is not None
+    }
+    for p, offset in sorted(wanted, key=lambda pair: (pair[0].topic_partition, pair[1])):
+        if p.last_stable_offset is None:
             continue
-        if (p.log_start_offset or 0) <= offset < p.last_stable_offset:
-            ranges.append(Range(*key, offset, p.last_stable_offset))
-        elif p.last_stable_offset <= offset <= (p.high_watermark or 0):
-            first.setdefault(key, {})[offset] = FirstUnread(None)
+        if offset < p.last_stable_offset:
+            ranges.append(Range(*p.topic_partition, offset, p.last_stable_offset))
+        elif offset <= (p.high_watermark or 0):
+            first.setdefault(p.topic_partition, {})[offset] = FirstUnread(None)
     return first, sorted(ranges, key=lambda r: r.start - r.end)
 
 

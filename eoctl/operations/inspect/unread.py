@@ -10,9 +10,9 @@ from eoctl.host.extras import PACKAGES, installed
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.chunks import visible_records
 from eoctl.kafka.read.count import Cuts, count
-from eoctl.kafka.read.fetch import READ_COMMITTED, Range, read_all
+from eoctl.kafka.read.fetch import ENOUGH, READ_COMMITTED, Ended, Range, read_all
 from recovery.diagnose.group_verdict import Unread
-from recovery.facts import PartitionFacts, TopicPartition
+from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.values import Value
 
@@ -80,16 +80,18 @@ async def _oldest(
     ranges = [
         Range(*key, max(g.start, g.facts.log_start_offset or 0), g.end) for key, g in gaps.items()
     ]
-    return await first_timestamps(cluster, [r for r in ranges if r.start < r.end])
+    found, _ = await first_timestamps(cluster, [r for r in ranges if r.start < r.end])
+    return found
 
 
 async def first_timestamps(
     cluster: Cluster, ranges: Sequence[Range]
-) -> dict[TopicPartition, int | None]:
-    """Return the timestamp of the first record of each range that a read_committed reader gets, ms.
+) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
+    """Return the timestamp of the first record of each range that a read_committed reader gets, ms,
+    and what could not be read.
 
     None: the range was read to its end and has no such record, only markers, aborted records and
-    holes. A range whose first bytes tell neither is left out. ranges: one per partition, within
+    holes. A range whose first bytes show neither is left out. ranges: one per partition, within
     log start and LSO.
     """
     chunks, ended = await read_all(
@@ -100,18 +102,24 @@ async def first_timestamps(
         most_chunks=FIRST_CHUNKS,
     )
     found: dict[TopicPartition, int | None] = {}
+    missing: list[Missing] = []
     for r in ranges:
         key = r.topic_partition
         try:
             seen = (m.timestamp for c in chunks[key] for m in visible_records(c, r.start, r.end))
             first = next(seen, None)
-        except CorruptError:
+        except CorruptError as error:
+            missing.append(Missing("partition", "CORRUPT_MESSAGE", error.sentence, None, *key))
             continue
-        if first is None and key in ended and ended[key].error is None:
-            found[key] = None
-        elif first is not None and first >= 0:  # -1: a record of before Kafka 0.10 has none
+        if first is not None and first >= 0:  # -1: a record of before Kafka 0.10 has none
             found[key] = first
-    return found
+        elif first is None:
+            end = ended.get(key, Ended(*key, r.start, "TIMED_OUT", "not read in time"))
+            if end.error is None:
+                found[key] = None
+            elif end.error != ENOUGH:
+                missing.append(Missing("partition", end.error, end.detail or end.error, None, *key))
+    return found, missing
 
 
 async def _counted(

@@ -90,10 +90,6 @@ def _time_of_day(epoch_ms: int) -> str:
 
 
 def _status_summary(answer: Answer) -> str:
-    return "\n".join([_held_summary(answer), *map(growth_line, answer.extra.get("growth", ()))])
-
-
-def _held_summary(answer: Answer) -> str:
     extra = answer.extra
     verdicts = extra["verdicts"]
     quiet = sum(verdicts.get(name, 0) for name in ("open", "prepare"))
@@ -133,6 +129,7 @@ STATUS = Table(
     ),
     names=("verdict",),
     summary=_status_summary,
+    below=lambda answer: map(growth_line, answer.extra.get("growth") or ()),
     heading=_status_heading,
 )
 

@@ -8,7 +8,7 @@ from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryR
 from recovery.plurals import count, counted
 from recovery.times import format_duration
 
-NO_OWNER = "(no transactional id)"
+NO_OWNER, UNKNOWN_OWNER = "(no transactional id)", "(owner not known)"
 
 
 def _counted_name(row: ProducersSummaryRow) -> str | None:
@@ -19,7 +19,9 @@ def _counted_name(row: ProducersSummaryRow) -> str | None:
         return row.topic
     if row.by == "partition":
         return f"{row.topic}:{row.partition}"
-    return NO_OWNER if row.prefix is None else prefix_name(row.prefix)
+    if row.prefix is not None:
+        return prefix_name(row.prefix)
+    return NO_OWNER if row.owner_known else UNKNOWN_OWNER
 
 
 def _producers_summary(answer: Answer) -> str:
@@ -42,8 +44,7 @@ def _txn_summary(answer: Answer) -> str:
         f"{counted(extra['coordinators'], 'coordinator partition')} answered"
     )
     hidden = [f"{counted(n, 'prefix', 'prefixes')} more"] if (n := extra["left_out"]) else []
-    lines = map(internal_topic_line, extra["internal_topics"])
-    return "\n".join([with_gaps(text + _looks(answer) + _left_out(hidden), answer), *lines])
+    return with_gaps(text + _looks(answer) + _left_out(hidden), answer)
 
 
 def _looks(answer: Answer) -> str:
@@ -58,7 +59,7 @@ def _left_out(hidden: list[str]) -> str:
 PRODUCERS_SUMMARY = Table(
     ProducersSummaryRow,
     (
-        marked(lambda row: "?" if row.partitions_unseen else None),
+        marked(lambda row: "?" if row.partitions_unseen or row.owner_known is False else None),
         Column("by", "BY", "word"),
         Column("name", "NAME", "name", _counted_name),
         *plain("number", producer_states="STATES", producer_ids="PIDS", partitions="PARTITIONS"),
@@ -88,5 +89,7 @@ TXN_SUMMARY = Table(
         Column("idle_unknown", "NO TIME", "number", wide_only=True),
     ),
     names=("prefix",),
+    in_order=True,  # the most ids first
     summary=_txn_summary,
+    below=lambda answer: map(internal_topic_line, answer.extra["internal_topics"]),
 )

@@ -1,6 +1,6 @@
 """The parts of a table, and the columns that several rows share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from eoctl.render.tables import CellKind, Column
@@ -14,13 +14,16 @@ from recovery.values import Value
 class Table(Value):
     """One row model's table. names: the fields that `-o name` writes.
 
-    summary makes the closing sentence, heading the line above the table.
+    in_order: rows stay as the answer has them; else marked and old ones come first.
+    summary makes the closing sentence, below the lines after it, heading the line above the table.
     """
 
     model: type[Row]
     columns: Sequence[Column] = ()
     names: Sequence[str] = ()
+    in_order: bool = False
     summary: Callable[[Answer], str] = lambda answer: ""
+    below: Callable[[Answer], Iterable[str]] = lambda answer: ()
     heading: Callable[[Answer], str | None] = lambda answer: None
 
     @property

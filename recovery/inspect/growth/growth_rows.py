@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from recovery.inspect.cluster_rows import Blocking
+from recovery.inspect.cluster_rows import AgeClock, Blocking
 from recovery.row import Row
 
 NewPerHour = Annotated[
@@ -28,7 +28,17 @@ class ProducersSummaryRow(Row):
     partition: int | None
     prefix: Annotated[
         str | None,
-        Meta(description="of transactional ids; null in a row by prefix: no coordinator lists one"),
+        Meta(
+            description="of transactional ids; null in a row by prefix: no coordinator that was "
+            "seen lists one"
+        ),
+    ]
+    owner_known: Annotated[
+        bool | None,
+        Meta(
+            description="of a row by prefix; false: not all coordinators were seen, so these "
+            "producers may have a transactional id"
+        ),
     ]
     partitions: Annotated[int, Meta(description="that were described and have such a producer")]
     partitions_unseen: Annotated[
@@ -94,8 +104,8 @@ class InternalPartitionRow(Row):
 class InternalTopicRow(Row):
     """How full an internal topic is. offsets, bytes: of all partitions; null: of one it is unknown.
 
-    largest_partition, largest_bytes: the partition with the most bytes. held: partitions in which
-    an open transaction stops the log cleaner.
+    largest_partition, largest_bytes: of the partitions whose size is known the one with the most.
+    held: partitions in which an open transaction stops the log cleaner; null: of one it is unknown.
     """
 
     topic: str
@@ -104,7 +114,7 @@ class InternalTopicRow(Row):
     bytes: int | None
     largest_partition: int | None
     largest_bytes: int | None
-    held: int
+    held: int | None
     logs: list[InternalPartitionRow]
 
 
@@ -112,7 +122,8 @@ class GrowthRow(Row):
     """Something that grows and should not, on a partition; a healthy cluster has none.
 
     cleaner-held: a finding's transaction has been open for `limit` seconds or more, so the log
-    cleaner has not compacted above last_stable_offset since. internal-topic: the log of an internal
+    cleaner has not compacted above last_stable_offset since. age_clock: whose clock says so; a
+    producer may write any timestamp. internal-topic: the log of an internal
     topic has `limit` bytes or more. prefix: of the transactional id, or of most ids.
     """
 
@@ -123,6 +134,7 @@ class GrowthRow(Row):
     last_stable_offset: int | None = None
     held: int | None = None
     age_seconds: float | None = None
+    age_clock: AgeClock | None = None
     producer_id: int | None = None
     bytes: int | None = None
     prefix: str | None = None

@@ -42,7 +42,7 @@ def _topic_row(topic: str, rows: Sequence[InternalPartitionRow]) -> InternalTopi
         bytes=_sum([row.bytes for row in rows]),
         largest_partition=largest[1],
         largest_bytes=largest[0],
-        held=sum(bool(row.held) for row in rows),
+        held=_sum([None if row.held is None else int(row.held > 0) for row in rows]),
         logs=list(rows),
     )
 

@@ -43,6 +43,7 @@ class _Group(Value):
     topic: str | None = None
     partition: int | None = None
     prefix: str | None = None
+    owner_known: bool | None = None
 
 
 def producers_summary(
@@ -63,11 +64,18 @@ def producers_summary(
 def _by_prefix(
     facts: Facts, leaders: Mapping[TopicPartition, int | None], earlier: Earlier | None
 ) -> list[ProducersSummaryRow]:
-    """Return one row per prefix. Any may have producers on a partition that was not described."""
+    """Return one row per prefix. Any may have producers on a partition that was not described, or
+    among those whose owner is not known."""
     prefixes = _prefixes(facts)
+    all_listed = facts.transactions is not None and facts.transactions.complete
+
+    def group(_: TopicPartition, producer_id: int | None) -> _Group:
+        prefix = prefixes.get(producer_id)
+        return _Group("prefix", prefix=prefix, owner_known=all_listed or prefix is not None)
+
     unseen = sum(at not in facts.producers for at in leaders)
-    rows = _rows(facts, {}, earlier, lambda _, pid: _Group("prefix", prefix=prefixes.get(pid)))
-    if not unseen:
+    rows = _rows(facts, {}, earlier, group)
+    if not unseen and all(row.owner_known for row in rows):
         return rows
     return [
         replace(row, partitions_unseen=unseen, new_states=None, new_per_hour=None) for row in rows

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.render.columns.growth import PRODUCERS_SUMMARY
 from recovery.facts import (
     CoordinatorClock,
     CoordinatorFacts,
@@ -46,6 +47,14 @@ LEADERS = {ORDERS[0]: 1, ORDERS[1]: 2, SALES: 1}
         ("flink-sink-2-17", "flink-sink-"),
         ("connect-cluster-etl-orders-3", "connect-cluster-etl-orders-"),
         ("orders-v2-0", "orders-v2-"),  # v2 is a part of the name
+        (f"tx{UUID}", "tx"),  # nothing between
+        (f"face{UUID}-1", "face"),  # letters that are digits too
+        ("orders-7d4b9c8f6d-x2k4z", "orders-"),  # a pod of a Deployment
+        ("orders-7d4b9c8f6d-x2k4z-3", "orders-"),
+        ("orders-45678924-45678", "orders-"),  # a hash and a pod that look like numbers
+        ("7d4b9c8f6d-x2k4z", "7d4b9c8f6d-x2k4z"),  # a name that is nothing else
+        ("orders-7d4b9c8f6d-x2k4", "orders-7d4b9c8f6d-x2k"),  # too short for a pod
+        ("orders-payments-queue", "orders-payments-queue"),  # vowels: a word
         ("billing", "billing"),
         ("app-1b2", "app-1b"),
         (UUID, ""),
@@ -154,6 +163,46 @@ def test_producers_by_prefix_of_the_ids_that_coordinators_list() -> None:
     ]
     lost = producers_summary(seen, LEADERS | {TopicPartition("x", 0): 3})
     assert {r.partitions_unseen for r in lost if r.by == "prefix"} == {1}  # any may have some there
+
+
+OWNER = TransactionFacts("pay-0", 1, 7, "Ongoing")
+NOT_LISTED = Missing("coordinator", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "hidden")
+
+
+@pytest.mark.parametrize(
+    ("owners", "shown"),
+    [
+        (Transactions((OWNER,)), [("pay-*", None, True), ("(no transactional id)", None, True)]),
+        (
+            Transactions((OWNER,), missing=(NOT_LISTED,)),
+            [("pay-*", None, True), ("(owner not known)", "?", False)],
+        ),
+        (
+            Transactions((OWNER,), (CoordinatorFacts(0, 1, seen=False),)),
+            [("pay-*", None, True), ("(owner not known)", "?", False)],
+        ),
+    ],
+)
+def test_an_owner_is_nobody_only_if_all_coordinators_were_seen(
+    owners: Transactions, shown: list[tuple[str, str | None, bool]]
+) -> None:
+    rows = {ORDERS[0]: [producer(ORDERS[0], 7)], ORDERS[1]: [producer(ORDERS[1], 8)]}
+    before = facts({at: [] for at in rows})
+    counted = producers_summary(facts(rows, owners), dict.fromkeys(rows, 1), Earlier(before, 60.0))
+    by_prefix = [row for row in counted if row.by == "prefix"]
+    cells = [(PRODUCERS_SUMMARY.cells(row), row) for row in by_prefix]
+    assert [(c["name"], c["mark"], row.owner_known) for c, row in cells] == shown
+    new = 1 if owners.complete else None  # those of a hidden owner may be of this prefix
+    assert {row.new_states for row in by_prefix} == {new}
+    assert {row.owner_known for row in counted if row.by != "prefix"} == {None}
+
+
+def test_hidden_coordinators_leave_nothing_open_if_each_producer_has_its_owner() -> None:
+    rows = {ORDERS[0]: [producer(ORDERS[0], 7)]}
+    owners = Transactions((OWNER,), missing=(NOT_LISTED,))
+    before = Earlier(facts({ORDERS[0]: []}), 60.0)
+    [*_, row] = producers_summary(facts(rows, owners), {ORDERS[0]: 1}, before)
+    assert (row.prefix, row.owner_known, row.new_states) == ("pay-", True, 1)
 
 
 def test_two_looks_give_what_is_new_and_its_rate() -> None:

@@ -1,8 +1,14 @@
 """`offsets show --lag-seconds`: from timestamps and settings to the row, and what is not known."""
 
+import asyncio
+from typing import cast
+
 import pytest
 
-from recovery.facts import GroupOffsetFacts, PartitionFacts, TopicPartition
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.fetch import ENOUGH, Ended, Range
+from eoctl.operations.inspect import unread
+from recovery.facts import GroupOffsetFacts, Missing, PartitionFacts, TopicPartition
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.inspect.group_offsets import (
     FirstUnread,
@@ -26,7 +32,7 @@ def row(
     share: bool = False,
 ) -> OffsetsShowRow:
     offset = GroupOffsetFacts("g", *HERE, committed, is_share=share)
-    read = {} if first is None or committed is None else {HERE: {committed: first}}
+    read = {} if first is None or committed is None else {HERE: {max(committed, 10): first}}
     times = TimeLags(NOW, read, {} if retention is None else {"orders": retention})
     [made] = offsets_show_rows([offset], {HERE: LOG}, data_records={}, times=times)
     return made
@@ -50,6 +56,8 @@ def test_nothing_waits_is_zero_and_has_no_margin() -> None:
 
 def test_an_offset_below_the_log_start_has_no_time_left() -> None:
     assert lags(row(9, None)) == (None, 0.0, "time")
+    assert lags(row(9, FirstUnread(NOW - 1_500))) == (1.5, 0.0, "time")  # the first that is left
+    assert lags(row(9, FirstUnread(None))) == (0.0, 0.0, "time")  # none is left
     assert lags(row(10, FirstUnread(NOW))) == (0.0, 3600.0, "time")  # the first that is left
 
 
@@ -96,3 +104,36 @@ def test_the_settings_of_a_topic(
 ) -> None:
     settings = {"cleanup.policy": policy, "retention.ms": ms, "retention.bytes": size}
     assert retention_of(settings) == retention
+
+
+@pytest.mark.parametrize(
+    ("error", "detail", "missing"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED", "READ on the topic is not granted", True),
+        ("LEADER_NOT_AVAILABLE", "no broker leads this partition", True),
+        (ENOUGH, "", False),  # its first bytes show no record: a longer read could
+    ],
+)
+def test_a_read_that_is_refused_is_missing_and_no_timestamp(
+    error: str, detail: str, monkeypatch: pytest.MonkeyPatch, *, missing: bool
+) -> None:
+    async def refused(*_: object, **__: object) -> object:
+        return {HERE: []}, {HERE: Ended(*HERE, 50, error, detail)}
+
+    monkeypatch.setattr(unread, "read_all", refused)
+    found, why = asyncio.run(
+        unread.first_timestamps(cast("Cluster", None), [Range(*HERE, 50, 100)])
+    )
+    assert found == {}
+    assert why == ([Missing("partition", error, detail, None, *HERE)] if missing else [])
+
+
+def test_a_range_without_an_end_was_not_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(*_: object, **__: object) -> object:
+        return {HERE: []}, {}
+
+    monkeypatch.setattr(unread, "read_all", late)
+    found, [why] = asyncio.run(
+        unread.first_timestamps(cast("Cluster", None), [Range(*HERE, 50, 100)])
+    )
+    assert (found, why.error, why.topic_partition) == ({}, "TIMED_OUT", HERE)

@@ -10,14 +10,19 @@ from msgspec import structs
 
 import eoctl.render.columns
 from eoctl.cli.commands.lab.kafka import TRUTHS
+from eoctl.cli.emit import emit
+from eoctl.cli.options import Format
 from eoctl.lab import lab_tables
 from eoctl.render.columns.audit import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
+from eoctl.render.columns.diagnose import STATUS
+from eoctl.render.columns.growth import TXN_SUMMARY
 from eoctl.render.columns.inspect import OFFSETS
 from eoctl.render.columns.state import SHOW
 from eoctl.render.columns.table import Table
 from recovery.answers import Answer
 from recovery.audit.audit_rows import AuditDuplicatesRow, RecordPlace
 from recovery.inspect.cluster_rows import OffsetsShowRow
+from recovery.inspect.growth.growth_rows import GrowthRow, InternalTopicRow, TxnSummaryRow
 from recovery.row import Row
 from recovery.state.state_rows import StateShowRow
 from recovery.values import replace
@@ -135,3 +140,75 @@ def test_an_entrys_time_is_told_as_a_time() -> None:
 def test_a_pending_offset_and_who_holds_it(known: dict[str, Any], cell: str | None) -> None:
     row = replace(example(OffsetsShowRow, full=False), **({"pending": False} | known))
     assert OFFSETS.cells(row)["pending"] == cell
+
+
+def growth_row(topic: str) -> dict[str, Any]:
+    """A large log of a topic, with a prefix that would fake a line."""
+    row = GrowthRow(
+        kind="internal-topic",
+        topic=topic,
+        partition=3,
+        limit=1 << 30,
+        bytes=2 << 30,
+        prefix="a\nfake\x1b",
+        transactional_ids=5,
+    )
+    return row.json_values()
+
+
+def test_each_thing_that_grows_has_its_own_line_after_the_summary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = ("held_back", "scanned", "open_transactions", "brokers_up", "brokers_known")
+    said = {"context": "c", "read_only": False, "protected": False, "verdicts": {}}
+    grown = [growth_row("__transaction_state"), growth_row("x")]
+    extra = {**dict.fromkeys(numbers, 0), **said, "growth": grown}
+    emit(Answer("status", "c", 0, [], extra=extra), STATUS, Format())
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == "nothing held back; 0 open transactions, all within limits"
+    name = r"'a\\nfake\\x1b*'"
+    assert lines == [
+        f"{topic}:3 has 2.0 GiB, over the limit of 1.0 GiB: prefix {name} has 5 transactional ids "
+        "(`eoctl txn list --summary`)"
+        for topic in ("__transaction_state", "x")
+    ]
+
+
+def test_prefixes_are_shown_with_the_most_ids_first(capsys: pytest.CaptureFixture[str]) -> None:
+    row = example(TxnSummaryRow, full=True)
+    many = replace(row, prefix="many-", transactional_ids=9, oldest_idle_seconds=1.0)
+    old = replace(row, prefix="old-", transactional_ids=2, oldest_idle_seconds=9_999.0)
+    numbers = ("transactional_ids", "prefixes", "open", "coordinators_seen", "coordinators")
+    extra = {**dict.fromkeys(numbers, 2), "left_out": 0, "pause_seconds": None}
+    answer = Answer("txn-list-summary", "c", 0, [many, old], extra=extra | {"internal_topics": []})
+    emit(answer, TXN_SUMMARY, Format(no_headers=True))
+    emit(answer, TXN_SUMMARY, Format(no_headers=True, sort_by="-oldest_idle"))
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["many-*", "old-*", "old-*", "many-*"]
+
+
+def test_each_internal_topic_has_its_own_line_after_the_summary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topics = [
+        InternalTopicRow(
+            topic=name,
+            partitions=50,
+            offsets=10,
+            bytes=None,
+            largest_partition=None,
+            largest_bytes=None,
+            held=0,
+            logs=[],
+        ).json_values()
+        for name in ("__consumer_offsets", "__transaction_state")
+    ]
+    numbers = ("transactional_ids", "prefixes", "open", "coordinators_seen", "coordinators")
+    extra = {**dict.fromkeys(numbers, 2), "left_out": 0, "pause_seconds": None}
+    answer = Answer("txn-list-summary", "c", 0, [], extra={**extra, "internal_topics": topics})
+    emit(answer, TXN_SUMMARY, Format())
+    assert capsys.readouterr().err.splitlines() == [
+        "2 transactional ids with 2 prefixes, 2 open; 2 of 2 coordinator partitions answered",
+        "__consumer_offsets: 50 partitions, 10 offsets, sizes not known",
+        "__transaction_state: 50 partitions, 10 offsets, sizes not known",
+    ]

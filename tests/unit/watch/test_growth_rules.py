@@ -1,9 +1,13 @@
 """Rules of `check` for what grows, and what `status` says of it: nothing on a healthy cluster."""
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.operations.diagnose.live import Live
 from eoctl.render.growth_words import growth_line, internal_topic_line
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.facts import (
@@ -83,6 +87,19 @@ def test_without_producers_there_is_nothing_to_name() -> None:
     assert (row.observed, row.ok, row.detail) == (0, True, "no partition has a producer")
 
 
+@pytest.mark.parametrize(
+    ("facts", "detail"),
+    [
+        (replace(producers({}), missing=(HIDDEN,)), "none was seen"),  # every topic is hidden
+        (producers({}, orders=1), "none was seen; 1 partition not seen"),
+        (replace(producers({("orders", 1): 0}), missing=(HIDDEN,)), "none was seen"),
+    ],
+)
+def test_producers_of_which_none_was_seen_are_not_zero(facts: Facts, detail: str) -> None:
+    row = one(Growth(facts), ids(), producer_states=5)
+    assert (row.observed, row.ok, row.detail) == (None, None, detail)
+
+
 def test_hidden_topics_leave_the_rule_unknown() -> None:
     seen = producers({("orders", 1): 2})
     row = one(Growth(replace(seen, missing=(HIDDEN,))), ids(), producer_states=3)
@@ -95,7 +112,13 @@ def test_transactional_ids_name_the_prefix_of_most() -> None:
     assert (row.observed, row.ok, row.detail) == (3, False, "2 ids of prefix 'flink-'")
     unseen = ids("pay-0", seen=False)
     assert one(Growth(), unseen, transactional_ids=3).ok is None
-    assert one(Growth(), ids(), transactional_ids=3).detail == "there is no transactional id"
+    none = one(Growth(), ids(), transactional_ids=3)
+    assert (none.observed, none.detail) == (0, "there is no transactional id")
+    hidden = one(Growth(), ids(seen=False), transactional_ids=3)
+    assert (hidden.observed, hidden.ok) == (None, None)
+    assert hidden.detail == "none was seen; not all coordinators were seen"
+    refused = one(Growth(), Transactions(missing=(HIDDEN,)), transactional_ids=3)
+    assert (refused.observed, refused.ok) == (None, None)
 
 
 def test_a_ghost_is_no_transactional_id() -> None:
@@ -117,8 +140,70 @@ def test_the_largest_log_of_the_internal_topics() -> None:
 def test_hidden_sizes_are_unknown_and_name_the_right() -> None:
     row = one(Growth(sizes={}, sizes_missing=(HIDDEN,)), ids(), internal_topic_bytes=30)
     assert (row.observed, row.ok) == (None, None)
-    assert "grant DESCRIBE on the cluster" in row.detail
+    assert row.detail == "no size is known: grant DESCRIBE on the cluster"
     assert Growth(sizes={}, sizes_missing=(HIDDEN,)).missing == (HIDDEN,)
+
+
+SILENT = Missing("broker", "TIMED_OUT", "sizes of logs", broker=2)
+LARGEST = "__transaction_state:3 is the largest of those that were seen"
+UNNAMED = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "hidden", topic="__consumer_offsets")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "missing", "detail"),
+    [
+        ({}, (SILENT,), "no size is known"),
+        ({LOG: 10}, (SILENT,), LARGEST),
+        ({}, (UNNAMED,), "no size is known: grant DESCRIBE on the internal topics"),
+        (
+            {LOG: 10},
+            (HIDDEN, UNNAMED),
+            f"{LARGEST}: grant DESCRIBE on the cluster and DESCRIBE on the internal topics",
+        ),
+    ],
+)
+def test_a_right_is_named_only_where_it_was_refused(
+    sizes: dict[TopicPartition, int], missing: tuple[Missing, ...], detail: str
+) -> None:
+    row = one(Growth(sizes=sizes, sizes_missing=missing), ids(), internal_topic_bytes=30)
+    assert (row.ok, row.detail) == (None, detail)
+
+
+def test_a_cluster_without_internal_topics_is_within_the_limit() -> None:
+    row = one(Growth(), ids(), internal_topic_bytes=30)
+    assert (row.observed, row.ok, row.detail) == (None, True, "there is no internal topic")
+
+
+class OneAnswer:
+    """A cluster whose Metadata says this error of each topic."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
+
+    async def metadata(self, topics: list[str]) -> Any:
+        found = {name: TopicMetadata(name, None, True, (), self.error) for name in topics}
+        return SimpleNamespace(topics=found)
+
+    async def ask_each(self, questions: dict[int, Any]) -> Any:
+        assert questions == {}
+        return {}, {}
+
+
+@pytest.mark.parametrize(
+    ("error", "hidden"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED", True),
+        ("LEADER_NOT_AVAILABLE", True),
+        ("UNKNOWN_TOPIC_OR_PARTITION", False),  # never created: it has no log
+    ],
+)
+def test_a_topic_that_is_not_described_has_no_known_size(error: str, *, hidden: bool) -> None:
+    sizes, missing = asyncio.run(Live(cast("Cluster", OneAnswer(error))).log_sizes([LOG.topic]))
+    assert sizes == {}
+    expected = [("topic", error, LOG.topic)] if hidden else []
+    assert [(m.scope, m.error, m.topic) for m in missing] == expected
+    row = one(Growth(sizes=sizes, sizes_missing=tuple(missing)), ids(), internal_topic_bytes=30)
+    assert (row.observed, row.ok) == (None, None if hidden else True)
 
 
 def held(*transactions: Judged) -> Diagnosis:
@@ -151,8 +236,16 @@ def test_the_first_transaction_of_a_partition_stops_the_cleaner() -> None:
     assert (row.producer_id, row.last_stable_offset, row.held, row.prefix) == (7, 100, 10, None)
     assert growth_line(row.json_values()) == (
         "the log cleaner cannot pass offset 100 of state:0: a transaction of producer id 7 has "
-        "been open for 2 h, and 10 offsets after it stay uncompacted"
+        "been open for 2 h, and 10 offsets from there on stay uncompacted"
     )
+
+
+def test_an_age_by_a_producers_timestamps_is_said_to_be_that() -> None:
+    one = judged("orphan", 7, topic="state", age=7_200.0)
+    by_producer = replace(one, verdict=replace(one.verdict, age_clock="producer"))
+    [row] = cleaner_held(held(by_producer), {"state"})
+    assert row.age_clock == "producer"
+    assert "has been open for ~2 h by its own timestamps, and " in growth_line(row.json_values())
 
 
 def test_a_large_internal_topic_is_named_with_its_prefix() -> None:
@@ -187,13 +280,27 @@ def test_internal_topics_are_summed_and_name_the_largest_and_the_held() -> None:
     blocking = offsets.logs[0].blocking
     assert blocking is not None
     assert (blocking.producer_id, blocking.age_seconds, offsets.logs[1].blocking) == (7, 60, None)
-    assert (state.offsets, state.bytes, state.largest_bytes, state.held) == (None, None, None, 0)
+    assert (state.offsets, state.bytes, state.largest_bytes, state.held) == (None,) * 4
     assert internal_topic_line(offsets.json_values()) == (
         "__consumer_offsets: 2 partitions, 125 offsets, 12.0 KiB, largest is 8 with 8.0 KiB; open "
         "transactions stop the log cleaner in 1 partition: `eoctl lso __consumer_offsets`"
     )
     assert internal_topic_line(state.json_values()) == (
-        "__transaction_state: 1 partition, offsets not known, sizes not known"
+        "__transaction_state: 1 partition, offsets not known, sizes not known; where the log "
+        "cleaner stops is not known"
+    )
+
+
+def test_a_partition_that_was_not_seen_leaves_the_numbers_of_its_topic_unknown() -> None:
+    partitions = (
+        PartitionFacts(*OFFSETS, "id", 1, 0, (1,), 5, 100, 110),
+        PartitionFacts("__consumer_offsets", 9, error="LEADER_NOT_AVAILABLE"),
+    )
+    [row] = internal_topics(Facts("c", NOW, partitions=partitions), {OFFSETS: 4096})
+    assert (row.held, row.bytes, row.largest_bytes) == (None, None, 4096)
+    assert internal_topic_line(row.json_values()) == (
+        "__consumer_offsets: 2 partitions, offsets not known, largest seen is 7 with 4.0 KiB; open "
+        "transactions stop the log cleaner in at least 1 partition: `eoctl lso __consumer_offsets`"
     )
 
 

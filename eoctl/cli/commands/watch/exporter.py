@@ -36,7 +36,7 @@ def exporter(
         int, option("--max-count N", "offsets read per look; 0: no count", min=0)
     ] = series.Limits().records,
     lag_seconds: Annotated[
-        bool, option("--lag-seconds", "read the first record that waits for each group")
+        bool, option("--lag-seconds", "age of the first record that each group could read now")
     ] = False,
     max_rate: Annotated[
         str, option("--max-rate BYTES/S", "read no faster from each broker")
