@@ -29,6 +29,8 @@ WINDOW_MS = 600_000
 MOST_RECORDS = 20_000
 MOST_BYTES = 16 << 20
 """What is read of `__transaction_state` in one look for contests: offsets, and bytes."""
+NAMED_WITHIN_MS = 60_000
+"""A contest is named within a minute: a look that reached less far back excludes none."""
 LEAST = 3
 """A rolling restart, a failover and a restore each initialise an id once or twice."""
 
@@ -86,9 +88,9 @@ class Contests(Value):
 
     contests: by transactional id; they began at most WINDOW_MS before the reading. read_from: epoch
     ms from which on all partitions were read; None = as far back as that. unfinished: partitions
-    whose newest records were not read, since there were too many bytes. missing: what could not be
-    read, so that other ids may be contested too. groups: those that the ids may be named after;
-    groups_missing: what could not be seen of these.
+    whose newest records were not read, since there were too many bytes: one of `missing`, which is
+    what could not be read, so that other ids may be contested too. groups: those that
+    the ids may be named after; groups_missing: what could not be seen of these.
     """
 
     contests: tuple[Contest, ...] = ()

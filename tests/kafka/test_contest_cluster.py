@@ -176,7 +176,7 @@ def test_the_break_is_named_as_often_as_it_fenced(
 def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     storms: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever commits much beside a storm does not hide it, and nothing is called unseen."""
+    """Whoever commits much beside a storm does not hide it; what is not read is not healthy."""
     topic_name = topic(storms)
     monkeypatch.setattr(recent_log, "MOST_RECORDS", 100)
     asyncio.run(busy(storms, topic_name, transactions=120))
@@ -190,8 +190,11 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
 
     monkeypatch.setattr(recent_log, "MOST_BYTES", 1)
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
-    assert found.json["complete"]
-    assert "not read to the end" in found.text
+    assert not found.json["complete"]
+    assert found.json["contests_unfinished"] > 0
+    [error] = [e for e in found.json["errors"] if "contested" in e["detail"]]
+    assert error["error"] == "NOT_READ"
+    assert "not read to the end" in error["detail"]
 
 
 async def busy(lab: Lab, topic_name: str, transactions: int) -> None:

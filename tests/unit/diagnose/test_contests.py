@@ -72,17 +72,23 @@ def test_all_together_take_no_more_and_nobody_less_than_an_equal_part(
         (Contests((contest("a"), contest("b"))), 2, False),
         (Contests(missing=(DENIED,)), None, None),
         (Contests((contest("a"),), missing=(DENIED,)), 1, False),
-        (Contests(read_from=NOW - 40_000), 0, True),
-        (Contests(unfinished=3), 0, None),
+        (Contests(read_from=NOW - 40_000), 0, None),
+        (Contests(read_from=NOW - 60_000), 0, True),
+        (Contests((contest("a"),), read_from=NOW - 40_000), 1, False),
     ],
 )
 def test_the_rule_of_check(found: Contests, number: int | None, ok: bool | None) -> None:
     row = contested_ids(found, NOW, 1)
     assert (row.rule, row.observed, row.ok, row.unit) == ("contested_ids", number, ok, "ids")
     assert all(c.transactional_id in row.detail for c in found.contests)
-    assert ("only the last 40 s were read" in row.detail) == (found.read_from is not None)
-    incomplete = bool(found.missing or found.unfinished)
-    assert ("not all of __transaction_state was read" in row.detail) == incomplete
+    if found.read_from is not None:
+        assert f"only the last {(NOW - found.read_from) // 1000} s were read" in row.detail
+    assert ("not all of __transaction_state was read" in row.detail) == bool(found.missing)
+
+
+def test_the_rule_names_an_id_as_it_is() -> None:
+    """The table and JSON escape it: a second time would make it another name."""
+    assert contested_ids(Contests((contest("a\x1b"),)), NOW, 1).detail == "a\x1b"
 
 
 def test_the_rule_counts_up_to_its_threshold() -> None:
@@ -119,12 +125,15 @@ def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
     ]
     found = _judged(reading, NOW)
     assert found.unfinished == 2, "partition 2 goes on, partition 3 was not read to its end"
-    denied, corrupt = found.missing
+    denied, corrupt, too_much = found.missing
     assert denied.error == "TOPIC_AUTHORIZATION_FAILED"
     assert "1 of 50 partitions" in denied.detail
     assert "grant READ" in denied.detail
     assert corrupt.error == "CORRUPT"
     assert "grant" not in corrupt.detail
+    assert "2 of 50 partitions" in too_much.detail
+    assert "16 MiB" in too_much.detail
+    assert found.number is None
 
 
 def test_how_far_back_is_that_of_the_partition_with_the_least() -> None:
@@ -171,8 +180,18 @@ def test_what_the_bounds_left_out_is_said_and_else_nothing() -> None:
     [back] = reading_notes(Contests(read_from=NOW - 42_000), NOW)
     assert "only the last 42 s were read" in back
     assert "20,000 records of the last 10 min" in back
-    [end] = reading_notes(Contests(unfinished=3), NOW)
-    assert "3 partitions of __transaction_state not read to the end" in end
+
+
+def test_what_the_bounds_left_out_is_in_the_answer() -> None:
+    """A busy log is healthy; one that was not read to its end is not known."""
+    cut = of_cluster(bundle(Contests(read_from=NOW)), "status")
+    assert (cut.extra["contests"], cut.extra["contests_unfinished"]) == ([], 0)
+    assert cut.extra["contests_read_from"] == "2023-11-14T22:13:20.000Z"
+    assert cut.errors == []
+    late = of_cluster(bundle(Contests(unfinished=3, missing=(SILENT,))), "status")
+    assert (late.extra["contests"], late.extra["contests_unfinished"]) == (None, 3)
+    assert late.extra["contests_read_from"] is None
+    assert late.exit_status is Exit.INCOMPLETE
 
 
 @pytest.mark.parametrize(
