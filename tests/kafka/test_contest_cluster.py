@@ -22,6 +22,7 @@ from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
 
@@ -231,6 +232,27 @@ def test_what_is_healthy_is_none(healthy: Lab, topic: MakeTopic) -> None:
     history = eoctl("txn", "history", *rolling, *lingering, "one-each", "-o", "json", lab=healthy)
     assert history.json["transactional_ids"] == len(rolling) + len(lingering) + 1
     assert history.json["contests"] == []
+
+
+def test_clients_that_abort_and_start_again_later_are_none(healthy: Lab, topic: MakeTopic) -> None:
+    """Each of both versions aborts its own transaction and exits, and runs again after a while."""
+    topic_name, names = topic(healthy), {1: "aborts-v1", 2: "aborts-v2"}
+
+    async def live() -> None:
+        async with Client.to(healthy.bootstrap_servers) as client:
+            for _ in range(LEAST + 2):
+                for version, name in names.items():
+                    owner = await Producer.init(client, name, version=version)
+                    await owner.send(topic_name, 0, [NewRecord(b"k", b"v")])
+                    await owner.abort()
+                await asyncio.sleep(2 + RETRIED_WITHIN_MS / 1000)
+
+    asyncio.run(live())
+    history = eoctl("txn", "history", *names.values(), "-o", "json", lab=healthy)
+    aborts = [r["transactional_id"] for r in history.rows if r["state"] == "CompleteAbort"]
+    assert [aborts.count(name) for name in names.values()] == [LEAST + 2] * 2
+    assert history.json["contests"] == []
+    assert not set(named(healthy)) & set(names.values())
 
 
 async def restarted(client: Client, name: str, topic_name: str) -> None:
