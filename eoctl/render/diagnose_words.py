@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from eoctl.render.words import age, spoken_age
+from recovery.answers import Answer
 from recovery.diagnose.contest import MOST_BYTES, MOST_RECORDS, WINDOW_MS, Contests
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.diagnose.prospect import Prospect
@@ -17,6 +18,13 @@ _CAUSES = {
 
 
 MOST_NOTED = 5  # contests, each in a sentence of its own
+
+
+def contests_of(answer: Answer | None) -> list[ContestRow]:
+    """Return the contested ids, as far as they were looked for."""
+    found = None if answer is None else answer.extra.get("contests")
+    # a recording of the dashboard keeps them as objects of JSON
+    return [c if isinstance(c, ContestRow) else ContestRow(**c) for c in found or ()]
 
 
 def contest_notes(rows: Sequence[ContestRow], now: int) -> list[str]:

@@ -64,6 +64,11 @@ def test_two_owners_that_fence_each_other_are_named(storms: Lab, topic: MakeTopi
     why = eoctl("why", "--transactional-id", name, lab=storms)
     assert why.status == 1
     assert "two owners that fence each other" in why.stdout
+    assert "--owner-is-gone" not in why.text, "a fence ends no contest"
+    held = eoctl("why", f"{topic_name}:0", *FAST, lab=storms)
+    assert held.status == 1
+    assert f"{name} " in held.stdout
+    assert "--owner-is-gone" not in held.text
     owner.abort_transaction(30)
     why = eoctl("why", "--transactional-id", name, lab=storms)
     assert why.status == 1, "it holds nothing now, and is contested as before"

@@ -13,7 +13,7 @@ from eoctl.kafka.read.chunks import Chunk, Ended, Range
 from eoctl.kafka.read.recent_log import Tail, Tails, fair_share, states
 from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
 from eoctl.operations.diagnose.status_answer import status
-from eoctl.operations.diagnose.why_answer import why
+from eoctl.operations.diagnose.why_answer import answer_of, of_contest, why
 from eoctl.operations.inspect.offline import Offline
 from eoctl.render.diagnose_words import MOST_NOTED, contest_notes, reading_notes
 from eoctl.stores import bundle_files
@@ -21,6 +21,7 @@ from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of
 from recovery.diagnose.contest import Contest, Contests, Initialisation
+from recovery.diagnose.diagnosis_rows import EndsRow, OtherwiseRow, WayRow
 from recovery.errors import Exit
 from recovery.facts import GroupFacts, Missing, StreamsProcess
 from recovery.inspect.history import StateRecord
@@ -28,6 +29,7 @@ from recovery.inspect.observation import Settings
 from recovery.values import replace
 from recovery.watch.contest_rule import contested_ids
 from tests.unit.inspect.test_state_cache import one
+from tests.unit.render.test_render_why import hanging, page_row
 
 NOW = 1_700_000_000_000
 DENIED = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "grant READ", topic="__transaction_state")
@@ -265,6 +267,27 @@ def test_scripts_and_people_read_it(
         jsonschema.validate(output, schema(page))
         [found] = output["contests"]
         assert (found["transactional_id"], found["since"][-1]) == (hostile, "Z")
+
+
+def test_no_page_about_a_contest_offers_a_fence() -> None:
+    """Nor calls it healthy. What else its owner may be known for stays."""
+    ways = [
+        WayRow(action=action, knows="owner-gone", outcome=None, argv=["eoctl"], command=action)
+        for action in ("fence", "resolve")
+    ]
+    rest = OtherwiseRow(code="wait-for-owner", data={})
+    ends = EndsRow(way="may-live", next=None, if_you_know=ways, otherwise=rest)
+    row = page_row(held_by=hanging("long", "wait", ends=ends))
+    [mine] = contest_rows(Contests((contest("storm-1"),)))
+    assert of_contest(row, None) == row
+    found = of_contest(row, mine)
+    assert found.contest == mine
+    assert found.held_by is not None
+    assert found.held_by.ends is not None
+    assert [w.action for w in found.held_by.ends.if_you_know] == ["resolve"]
+    source = bundle(None)
+    assert answer_of(source, [row], [], []).exit_status is Exit.OK
+    assert answer_of(source, [found], [], []).exit_status is Exit.FINDING
 
 
 def test_status_has_a_row_of_them() -> None:
