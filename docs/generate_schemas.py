@@ -141,7 +141,11 @@ _STATUS = {
     "open_transactions": int,
     "verdicts": dict[str, int],
 }
-_CONTESTS = {"contests": list[ContestRow] | None}  # of the complete cluster
+_CONTESTS = {  # of the complete cluster
+    "contests": list[ContestRow] | None,
+    "contests_read_from": datetime | None,
+    "contests_unfinished": int,
+}
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _ENGINE = {"engine": str, "engine_why": str}
 _PLAN = Envelope(PlanRow)

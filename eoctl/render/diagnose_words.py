@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from eoctl.render.words import age, spoken_age
+from recovery.answers import Answer
 from recovery.diagnose.contest import MOST_BYTES, MOST_RECORDS, WINDOW_MS, Contests
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.diagnose.prospect import Prospect
@@ -17,6 +18,13 @@ _CAUSES = {
 
 
 MOST_NOTED = 5  # contests, each in a sentence of its own
+
+
+def contests_of(answer: Answer | None) -> list[ContestRow]:
+    """Return the contested ids, as far as they were looked for."""
+    found = None if answer is None else answer.extra.get("contests")
+    # a recording of the dashboard keeps them as objects of JSON
+    return [c if isinstance(c, ContestRow) else ContestRow(**c) for c in found or ()]
 
 
 def contest_notes(rows: Sequence[ContestRow], now: int) -> list[str]:
@@ -34,9 +42,8 @@ def contest_notes(rows: Sequence[ContestRow], now: int) -> list[str]:
 def reading_notes(found: Contests, now: int) -> list[str]:
     """Say what the bounds of a look for contests left out; nothing if they were not reached."""
     ago = None if found.read_from is None else now - found.read_from
-    return bound_notes(
-        "contested ids", "__transaction_state", ago, found.unfinished, window_ms=WINDOW_MS
-    )
+    # partitions that were not read to the end are missing, which the answer names itself
+    return bound_notes("contested ids", "__transaction_state", ago, 0, window_ms=WINDOW_MS)
 
 
 def bound_notes(

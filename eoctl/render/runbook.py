@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eoctl.render.diagnose_words import contest_words, who_runs
+from eoctl.render.diagnose_words import contest_words, contests_of, who_runs
 from eoctl.render.ends import otherwise
 from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.runbook_answers import questions
@@ -49,7 +49,7 @@ def runbook_lines(
         ("Safe now", list(_safe(told["safe"], run))),
         ("Needs a person's answer", list(questions(told["ask"], run))),
         ("Escalate", list(_escalated(told["escalate"]))),
-        ("Owners that fence each other", list(_contested(contested, answer.collected_at))),
+        ("Contested ids", list(_contested(contested, answer.collected_at, run))),
         ("Leave alone", list(_left(told["leave"]))),
         ("Order across the partitions of one id", list(_order(items))),
         ("Verify", list(_verify(items, run))),
@@ -94,7 +94,8 @@ def _state(answer: Answer) -> list[str]:
 
 def _to_look(items: Sequence[Item], answer: Answer) -> Iterator[str]:
     for i in items:
-        yield f"- [ ] {i.title}: {what_to_do(i.h) or i.h.remedy.does}. Abort nothing here."
+        do = (what_to_do(i.h) or i.h.remedy.does).removesuffix(".")
+        yield f"- [ ] {i.title}: {do}. Abort nothing here."
     seen = {(i.h.topic, i.h.partition) for i in items}
     for error in answer.errors:
         if error.error != "UNKNOWN_VERDICT" and (error.topic, error.partition) not in seen:
@@ -154,15 +155,11 @@ def _escalated(items: Sequence[Item]) -> Iterator[str]:
 _BROKERS = 'whoever runs the brokers: "Who can end this transaction, and what do you need to see?"'
 
 
-def contests_of(answer: Answer) -> list[ContestRow]:
-    """Return the contested ids, as far as they were looked for."""
-    return [row for row in answer.extra.get("contests") or () if isinstance(row, ContestRow)]
-
-
-def _contested(rows: Sequence[ContestRow], now: int) -> Iterator[str]:
+def _contested(rows: Sequence[ContestRow], now: int, run: Commands) -> Iterator[str]:
     for row in rows:
         yield f"- [ ] {code(row.transactional_id)}: {visible(contest_words(row, now))}."
         yield f"  - Ask: {visible(who_runs(row))}."
+        yield from block(run("why", f"--transactional-id={row.transactional_id}"))
 
 
 def _left(items: Sequence[Item]) -> Iterator[str]:

@@ -74,6 +74,8 @@ def _fence(i: Item, run: Commands) -> str | None:
 
 
 def _refused(i: Item) -> str:
+    if i.row.contest is not None:
+        return "its id is contested, which a fence does not end: see there"
     reasons = (why for action, why in map(tuple, i.h.remedy.refused) if action == "fence")
     return next(reasons, None) or otherwise(i.h)
 

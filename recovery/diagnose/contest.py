@@ -9,13 +9,13 @@ until a record excludes one.
 What counts is an initialisation that ended an open transaction before its deadline. Not counted:
 Empty after Complete*, as Flink initialises a producer for each transaction; a transaction that ran
 past its timeout, which its coordinator may have ended; an abort that its own client asked for, as
-far as the records show it (transactions v1 do; under v2 a client's own abort that is followed by an
-initialisation looks the same). Empty after Empty is told beside: a pool of Flink's does that too,
-while nothing is written.
+far as the records show it: transactions v1 do, and under v2 only if the next initialisation comes
+later than whoever fences retries (RETRIED_WITHIN_MS); one that comes at once looks the same. Empty
+after Empty is named beside: a pool of Flink's does that too, while nothing is written.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import combinations, groupby, pairwise
 from statistics import median
 from typing import Literal
 
@@ -29,8 +29,16 @@ WINDOW_MS = 600_000
 MOST_RECORDS = 20_000
 MOST_BYTES = 16 << 20
 """What is read of `__transaction_state` in one look for contests: offsets, and bytes."""
+NAMED_WITHIN_MS = 60_000
+"""A contest is named within a minute: a look that reached less far back excludes none."""
+RETRIED_WITHIN_MS = 5_000
+"""From CompleteAbort to the initialisation that asked for it. Clients repeat InitProducerId upon
+CONCURRENT_TRANSACTIONS after retry.backoff.ms, 100 ms, up to retry.backoff.max.ms, 1 s; the rest is
+for a slow coordinator."""
 LEAST = 3
 """A rolling restart, a failover and a restore each initialise an id once or twice."""
+TURNS = 4
+"""A B A B: timeouts by which two owners are proven."""
 
 Cause = Literal["two-owners", "restarts", "raises-its-own-epoch"]
 
@@ -86,9 +94,9 @@ class Contests(Value):
 
     contests: by transactional id; they began at most WINDOW_MS before the reading. read_from: epoch
     ms from which on all partitions were read; None = as far back as that. unfinished: partitions
-    whose newest records were not read, since there were too many bytes. missing: what could not be
-    read, so that other ids may be contested too. groups: those that the ids may be named after;
-    groups_missing: what could not be seen of these.
+    whose newest records were not read, since there were too many bytes: one of `missing`, which is
+    what could not be read, so that other ids may be contested too. groups: those that
+    the ids may be named after; groups_missing: what could not be seen of these.
     """
 
     contests: tuple[Contest, ...] = ()
@@ -150,6 +158,7 @@ def initialisations(records: Sequence[StateRecord]) -> list[Initialisation]:
         if not isinstance(last, TransactionValue) or not isinstance(now, TransactionValue):
             fenced = False
         elif now.state is TransactionState.EMPTY:
+            fenced = fenced and record.timestamp - before.timestamp <= RETRIED_WITHIN_MS
             if fenced or last.state is TransactionState.EMPTY:
                 found.append(
                     Initialisation(
@@ -183,12 +192,17 @@ def _may_be_fence(ongoing: TransactionValue, abort: TransactionValue) -> bool:
 def _causes(series: Sequence[Initialisation]) -> tuple[Cause, ...]:
     """Return the causes that the records leave open.
 
-    No client changes its own timeout; one that changes back and forth is that of two
-    configurations, so of two owners.
+    No client changes its own timeout. One that changes back and forth twice is that of two
+    configurations, so of two owners; one owner's may be changed, and changed back.
     """
-    timeouts = [ms for ms, _ in groupby(i.timeout_ms for i in series)]
-    if len(timeouts) > len(set(timeouts)):
+    timeouts = [i.timeout_ms for i in series]
+    if any(_turns(timeouts, pair) >= TURNS for pair in combinations(set(timeouts), 2)):
         return ("two-owners",)
-    if len(timeouts) > 1:
+    if len(set(timeouts)) > 1:
         return ("two-owners", "restarts")
     return ("two-owners", "restarts", "raises-its-own-epoch")
+
+
+def _turns(timeouts: Iterable[int], pair: tuple[int, int]) -> int:
+    """Return how often the two take turns: 3 for A B A, whatever is between them."""
+    return sum(1 for _ in groupby(ms for ms in timeouts if ms in pair))

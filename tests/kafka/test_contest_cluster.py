@@ -22,6 +22,7 @@ from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
 
@@ -63,6 +64,11 @@ def test_two_owners_that_fence_each_other_are_named(storms: Lab, topic: MakeTopi
     why = eoctl("why", "--transactional-id", name, lab=storms)
     assert why.status == 1
     assert "two owners that fence each other" in why.stdout
+    assert "--owner-is-gone" not in why.text, "a fence ends no contest"
+    held = eoctl("why", f"{topic_name}:0", *FAST, lab=storms)
+    assert held.status == 1
+    assert f"{name} " in held.stdout
+    assert "--owner-is-gone" not in held.text
     owner.abort_transaction(30)
     why = eoctl("why", "--transactional-id", name, lab=storms)
     assert why.status == 1, "it holds nothing now, and is contested as before"
@@ -176,7 +182,7 @@ def test_the_break_is_named_as_often_as_it_fenced(
 def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     storms: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever commits much beside a storm does not hide it, and nothing is called unseen."""
+    """Whoever commits much beside a storm does not hide it; what is not read is not healthy."""
     topic_name = topic(storms)
     monkeypatch.setattr(recent_log, "MOST_RECORDS", 100)
     asyncio.run(busy(storms, topic_name, transactions=120))
@@ -190,8 +196,11 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
 
     monkeypatch.setattr(recent_log, "MOST_BYTES", 1)
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
-    assert found.json["complete"]
-    assert "not read to the end" in found.text
+    assert not found.json["complete"]
+    assert found.json["contests_unfinished"] > 0
+    [error] = [e for e in found.json["errors"] if "contested" in e["detail"]]
+    assert error["error"] == "NOT_READ"
+    assert "not read to the end" in error["detail"]
 
 
 async def busy(lab: Lab, topic_name: str, transactions: int) -> None:
@@ -228,6 +237,27 @@ def test_what_is_healthy_is_none(healthy: Lab, topic: MakeTopic) -> None:
     history = eoctl("txn", "history", *rolling, *lingering, "one-each", "-o", "json", lab=healthy)
     assert history.json["transactional_ids"] == len(rolling) + len(lingering) + 1
     assert history.json["contests"] == []
+
+
+def test_clients_that_abort_and_start_again_later_are_none(healthy: Lab, topic: MakeTopic) -> None:
+    """Each of both versions aborts its own transaction and exits, and runs again after a while."""
+    topic_name, names = topic(healthy), {1: "aborts-v1", 2: "aborts-v2"}
+
+    async def live() -> None:
+        async with Client.to(healthy.bootstrap_servers) as client:
+            for _ in range(LEAST + 2):
+                for version, name in names.items():
+                    owner = await Producer.init(client, name, version=version)
+                    await owner.send(topic_name, 0, [NewRecord(b"k", b"v")])
+                    await owner.abort()
+                await asyncio.sleep(2 + RETRIED_WITHIN_MS / 1000)
+
+    asyncio.run(live())
+    history = eoctl("txn", "history", *names.values(), "-o", "json", lab=healthy)
+    aborts = [r["transactional_id"] for r in history.rows if r["state"] == "CompleteAbort"]
+    assert [aborts.count(name) for name in names.values()] == [LEAST + 2] * 2
+    assert history.json["contests"] == []
+    assert not set(named(healthy)) & set(names.values())
 
 
 async def restarted(client: Client, name: str, topic_name: str) -> None:

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from eoctl.render.diagnose_words import contests_of
 from eoctl.render.words import spoken_age
 from recovery.change.job_rows import JobRow
 from recovery.diagnose.diagnosis import ORDER, mark
-from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
+from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import BrokerRow, LsoRow, OffsetsShowRow
 from recovery.plurals import count, counted
 from tui.widgets.lines import Line
@@ -106,11 +107,11 @@ def _headline(
             seconds, clock = max(ages)
             words += f", oldest {spoken_age(seconds, producer_clock=clock == 'producer')}"
         return ((f"{words}. enter: why", "act" if sign == "!!" else "look"),)
-    if contested := contests_of(s):
-        words = f" !! {counted(len(contested), 'contested id')}: owners that fence each other"
-        return ((f"{words}, or one that restarts for ever. enter: why", "act"),)
     if down:
         return ((f" !! {counted(down, 'broker')} down", "act"),)
+    if contested := contests_of(s.hanging):
+        words = f" !! {counted(len(contested), 'contested id')}: owners that fence each other"
+        return ((f"{words}, or one that restarts for ever. enter: why", "act"),)
     unknown = {h.where for h in hanging if h.verdict == "unknown" and h.topic is not None}
     doubtful = sum(h.verdict == "unknown" and h.topic is None for h in hanging)
     if unknown:
@@ -129,13 +130,6 @@ def _headline(
         words = f" {counted(len(held), 'partition')} held by transactions within their limits"
         return ((words, "good"),)
     return ((" nothing is held back", "good"),)
-
-
-def contests_of(s: "Snapshot") -> list[ContestRow]:
-    """Return the contested ids, as far as they were looked for."""
-    found = s.hanging.extra.get("contests") if s.hanging else None
-    # a recording keeps them as objects of JSON
-    return [c if isinstance(c, ContestRow) else ContestRow(**c) for c in found or ()]
 
 
 def running_jobs(s: "Snapshot") -> list[JobRow]:

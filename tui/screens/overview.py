@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eoctl.render.diagnose_words import contest_words
+from eoctl.render.diagnose_words import contest_words, contests_of
 from eoctl.render.words import age as age_words
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalRow
@@ -14,7 +14,6 @@ from recovery.plurals import counted
 from tui.board.headline import (
     QUIET,
     at_the_lso,
-    contests_of,
     group_rows,
     running_jobs,
     sentences,
@@ -119,7 +118,7 @@ def _plain(what: Cell, where: str, age: Cell, says: Cell, text: Text) -> list[Ce
 def _contested(s: "Snapshot", text: Text) -> list[TableRow]:
     """Return a line for each id whose owners fence each other, or whose owner restarts for ever."""
     rows = []
-    for c in contests_of(s):
+    for c in contests_of(s.hanging):
         says = contest_words(c, s.taken_at)
         what = ("contested-id", -1)
         age = aged(since(c.since, s.taken_at))

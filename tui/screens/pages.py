@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.columns.diagnose import verdict
-from eoctl.render.diagnose_words import contest_words, who_runs
+from eoctl.render.diagnose_words import contest_words, contests_of, who_runs
 from eoctl.render.explain import explain_lines, explained, means
 from eoctl.render.sanitise import visible
 from eoctl.render.why import last_blocks, last_lines, why_lines
@@ -17,7 +17,6 @@ from recovery.inspect.cluster_rows import HistoryRow, TxnListRow
 from recovery.quoting import quoted
 from recovery.row import Row
 from recovery.times import rfc3339
-from tui.board.headline import contests_of
 from tui.screens.keys import COMMANDS, KEYS, exists
 from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
@@ -58,7 +57,7 @@ def why_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
 
 def _contested(s: "Snapshot", subject: str, width: int) -> Iterator[Line]:
     """Yield what is known of a contested id that holds nothing; subject "": of every such id."""
-    for c in contests_of(s):
+    for c in contests_of(s.hanging):
         if subject in ("", f"id {c.transactional_id}"):
             for label, text in (
                 ("contested", f"{c.transactional_id}: {contest_words(c, s.taken_at)}"),

@@ -11,6 +11,7 @@ from eoctl.render.diagnose_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, possible_groups
 from recovery.diagnose.contest import (
+    MOST_BYTES,
     WINDOW_MS,
     Contests,
     contests,
@@ -19,7 +20,9 @@ from recovery.diagnose.contest import (
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import GroupFacts, Missing
 from recovery.inspect.history import StateRecord
+from recovery.plurals import counted
 from recovery.row import ErrorRow
+from recovery.times import rfc3339
 from recovery.values import replace
 
 NOT_SEEN = "ids that are contested there are not seen"
@@ -44,8 +47,20 @@ def _judged(tail: Tail[StateRecord], now: int) -> Contests:
         tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
         read_from=tail.read_from(now - WINDOW_MS),
         unfinished=len(tail.ends),
-        missing=tuple(tail.not_read(NOT_SEEN)),
+        missing=(*tail.not_read(NOT_SEEN), *_too_much(tail)),
     )
+
+
+def _too_much(tail: Tail[StateRecord]) -> list[Missing]:
+    """Return the partitions that the bound of bytes left out, if any."""
+    if not tail.ends:
+        return []
+    text = (
+        f"{len(tail.ends)} of {counted(tail.tails.partitions, 'partition')} of {tail.tails.topic} "
+        f"were not read to the end, since there are more than {MOST_BYTES >> 20} MiB, so "
+        f"{NOT_SEEN}; ask `txn history ID` about an id"
+    )
+    return [Missing("topic", "NOT_READ", text, topic=tail.tails.topic)]
 
 
 async def with_contests(source: Source, answer: Answer) -> Answer:
@@ -55,7 +70,12 @@ async def with_contests(source: Source, answer: Answer) -> Answer:
     return replace(
         answer,
         errors=[*answer.errors, *error_rows(not_named(found, answer.errors))],
-        extra={**answer.extra, "contests": None if found.number is None else rows},
+        extra={
+            **answer.extra,
+            "contests": None if found.number is None else rows,
+            "contests_read_from": None if found.read_from is None else rfc3339(found.read_from),
+            "contests_unfinished": found.unfinished,
+        },
         finding=answer.finding or bool(rows),
         notes=[*answer.notes, *contest_notes(rows, now), *reading_notes(found, now)],
     )

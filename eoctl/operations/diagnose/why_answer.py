@@ -121,7 +121,10 @@ def answer_of(
     group: str | None = None,
     story: GroupStoryRow | None = None,
 ) -> Answer:
-    """Return the answer of `why`. story: of the group, where one is asked about."""
+    """Return the answer of `why`. story: of the group, where one is asked about.
+
+    A finding: what the diagnosis calls one of these rows, or that the row's id is contested.
+    """
     shown = {(r.topic, r.partition) for r in rows}
     named = {r.transactional_id for r in rows if r.topic is None}
     mine = [
@@ -137,7 +140,8 @@ def answer_of(
         errors=error_rows(dict.fromkeys([*missing, *mine])),
         extra={"group": group} if group is None else {"group": group, "group_story": story},
         judging=True,
-        finding=(
+        finding=any(r.contest is not None for r in rows)
+        or (
             d is not None
             and any(
                 j.name in named if isinstance(j, JudgedId) else j.about.topic_partition in shown
@@ -201,7 +205,6 @@ async def _of_id(
         named |= {tp for j in of_id if j.verdict.owner for tp in j.verdict.owner.partitions or ()}
         missing = [m for m in missing if m.scope != "partition" or m.topic_partition in named]
     answer = answer_of(source, rows, missing, unknown_as_missing(d), d, notes)
-    contested |= any(r.contest is not None for r in rows)
     return replace(answer, finding=True) if contested else answer
 
 
@@ -226,7 +229,7 @@ async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) ->
     connect = await _connect(source, j.name)
     row = id_row_seen(context, d, j, connect)
     contest = await contest_now(source, contested, d.collected_at)
-    return replace(row, history=rows[-HISTORY_RECORDS:], contest=contest)
+    return of_contest(replace(row, history=rows[-HISTORY_RECORDS:]), contest)
 
 
 def id_row_seen(
@@ -397,7 +400,7 @@ async def story_row(
     history_of = first.history if first else None
     known = {} if history_of is None else {history_of.producer_id: history_of.markers}
     past, contest = ([], None) if first is None else await _history(source, first)
-    return replace(
+    row = replace(
         seen_row(context, d, p, first),
         waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
         owner=None
@@ -406,11 +409,20 @@ async def story_row(
         strip=strip,
         markers=marker_rows(p.topic_partition, strip or (), known),
         history=past,
-        contest=contest,
         groups=[_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
         groups_said=_groups_said(facts, p, first),
         if_you_wait=None if first is None else _if_you_wait(first, counted, config, d.collected_at),
     )
+    return of_contest(row, contest)
+
+
+def of_contest(row: WhyRow, contest: ContestRow | None) -> WhyRow:
+    """Return the row with the contest about its id; no fence ends that, so none is offered."""
+    held = row.held_by
+    if contest is not None and held is not None and held.ends is not None:
+        ways = [w for w in held.ends.if_you_know if w.action != "fence"]
+        held = replace(held, ends=replace(held.ends, if_you_know=ways))
+    return replace(row, contest=contest, held_by=held)
 
 
 def seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged | None) -> WhyRow:

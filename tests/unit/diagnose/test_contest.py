@@ -4,7 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from recovery.diagnose.contest import LEAST, WINDOW_MS, Contest, contest_of, goes_on
+from recovery.diagnose.contest import (
+    LEAST,
+    RETRIED_WITHIN_MS,
+    WINDOW_MS,
+    Contest,
+    contest_of,
+    goes_on,
+)
 from recovery.facts import TopicPartition
 from recovery.inspect.history import StateRecord
 from recovery.values import replace
@@ -71,6 +78,37 @@ def test_a_client_of_v1_that_aborts_and_starts_again_is_none() -> None:
     assert lived(lambda w: work(w, 1, "abort"), 20) is None
 
 
+def aborts_and_returns(world: World, version: int, after: int) -> None:
+    work(world, version, "abort")
+    world.tick(after)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_client_that_aborts_and_starts_again_later_is_none(version: int) -> None:
+    """Whoever fences retries at once: it does not come twelve seconds after the abort."""
+    assert lived(lambda w: aborts_and_returns(w, version, 12_000), 20) is None
+
+
+def test_a_client_of_v2_that_aborts_and_starts_again_at_once_looks_like_a_fence() -> None:
+    found = lived(lambda w: aborts_and_returns(w, 2, RETRIED_WITHIN_MS // 2), 7)
+    assert found is not None
+    assert found.aborted == 6
+
+
+def test_a_fence_counts_however_long_its_markers_take() -> None:
+    """The one that fences is answered CONCURRENT_TRANSACTIONS until they are written."""
+
+    def life(w: World) -> None:
+        i = work(w, 2, None)
+        w.server_abort(i, stalled=True)
+        w.tick(20_000)
+        w.finish(i)
+
+    found = lived(life, 7)
+    assert found is not None
+    assert found.aborted == 6
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_ran_past_its_timeout_does_not_count(version: int) -> None:
     """Its coordinator ends it then: the record says nothing of an initialisation."""
@@ -95,6 +133,29 @@ def test_timeouts_that_alternate_are_two_owners() -> None:
     assert found is not None
     assert found.causes == ("two-owners",)
     assert set(found.timeouts) == {30_000, 60_000}
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "causes"),
+    [
+        ([60, 60, 45, 60], ("two-owners", "restarts")),
+        ([60, 45, 60], ("two-owners", "restarts")),
+        ([60, 45, 60, 45], ("two-owners",)),
+        ([60, 45, 45, 60, 60, 45], ("two-owners",)),
+        ([60, 45, 30, 60, 45, 30], ("two-owners",)),
+        ([60, 45, 30, 60], ("two-owners", "restarts")),
+        ([60, 45, 30, 20], ("two-owners", "restarts")),
+    ],
+)
+def test_a_timeout_that_was_changed_and_changed_back_may_be_one_owner(
+    timeouts: list[int], causes: tuple[str, ...]
+) -> None:
+    """The first of the owners is fenced by the one that has the first of these timeouts."""
+    turns = iter([60, *timeouts])
+    found = lived(lambda w: started_with(w, next(turns) * 1000), len(timeouts) + 1)
+    assert found is not None
+    assert [i.timeout_ms // 1000 for i in found.initialisations] == timeouts
+    assert found.causes == causes
 
 
 def started_with(world: World, timeout: int) -> None:

@@ -13,7 +13,7 @@ from eoctl.kafka.read.chunks import Chunk, Ended, Range
 from eoctl.kafka.read.recent_log import Tail, Tails, fair_share, states
 from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
 from eoctl.operations.diagnose.status_answer import status
-from eoctl.operations.diagnose.why_answer import why
+from eoctl.operations.diagnose.why_answer import answer_of, of_contest, why
 from eoctl.operations.inspect.offline import Offline
 from eoctl.render.diagnose_words import MOST_NOTED, contest_notes, reading_notes
 from eoctl.stores import bundle_files
@@ -21,6 +21,7 @@ from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of
 from recovery.diagnose.contest import Contest, Contests, Initialisation
+from recovery.diagnose.diagnosis_rows import EndsRow, OtherwiseRow, WayRow
 from recovery.errors import Exit
 from recovery.facts import GroupFacts, Missing, StreamsProcess
 from recovery.inspect.history import StateRecord
@@ -28,6 +29,7 @@ from recovery.inspect.observation import Settings
 from recovery.values import replace
 from recovery.watch.contest_rule import contested_ids
 from tests.unit.inspect.test_state_cache import one
+from tests.unit.render.test_render_why import hanging, page_row
 
 NOW = 1_700_000_000_000
 DENIED = Missing("topic", "TOPIC_AUTHORIZATION_FAILED", "grant READ", topic="__transaction_state")
@@ -72,17 +74,23 @@ def test_all_together_take_no_more_and_nobody_less_than_an_equal_part(
         (Contests((contest("a"), contest("b"))), 2, False),
         (Contests(missing=(DENIED,)), None, None),
         (Contests((contest("a"),), missing=(DENIED,)), 1, False),
-        (Contests(read_from=NOW - 40_000), 0, True),
-        (Contests(unfinished=3), 0, None),
+        (Contests(read_from=NOW - 40_000), 0, None),
+        (Contests(read_from=NOW - 60_000), 0, True),
+        (Contests((contest("a"),), read_from=NOW - 40_000), 1, False),
     ],
 )
 def test_the_rule_of_check(found: Contests, number: int | None, ok: bool | None) -> None:
     row = contested_ids(found, NOW, 1)
     assert (row.rule, row.observed, row.ok, row.unit) == ("contested_ids", number, ok, "ids")
     assert all(c.transactional_id in row.detail for c in found.contests)
-    assert ("only the last 40 s were read" in row.detail) == (found.read_from is not None)
-    incomplete = bool(found.missing or found.unfinished)
-    assert ("not all of __transaction_state was read" in row.detail) == incomplete
+    if found.read_from is not None:
+        assert f"only the last {(NOW - found.read_from) // 1000} s were read" in row.detail
+    assert ("not all of __transaction_state was read" in row.detail) == bool(found.missing)
+
+
+def test_the_rule_names_an_id_as_it_is() -> None:
+    """The table and JSON escape it: a second time would make it another name."""
+    assert contested_ids(Contests((contest("a\x1b"),)), NOW, 1).detail == "a\x1b"
 
 
 def test_the_rule_counts_up_to_its_threshold() -> None:
@@ -119,12 +127,15 @@ def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
     ]
     found = _judged(reading, NOW)
     assert found.unfinished == 2, "partition 2 goes on, partition 3 was not read to its end"
-    denied, corrupt = found.missing
+    denied, corrupt, too_much = found.missing
     assert denied.error == "TOPIC_AUTHORIZATION_FAILED"
     assert "1 of 50 partitions" in denied.detail
     assert "grant READ" in denied.detail
     assert corrupt.error == "CORRUPT"
     assert "grant" not in corrupt.detail
+    assert "2 of 50 partitions" in too_much.detail
+    assert "16 MiB" in too_much.detail
+    assert found.number is None
 
 
 def test_how_far_back_is_that_of_the_partition_with_the_least() -> None:
@@ -171,8 +182,18 @@ def test_what_the_bounds_left_out_is_said_and_else_nothing() -> None:
     [back] = reading_notes(Contests(read_from=NOW - 42_000), NOW)
     assert "only the last 42 s were read" in back
     assert "20,000 records of the last 10 min" in back
-    [end] = reading_notes(Contests(unfinished=3), NOW)
-    assert "3 partitions of __transaction_state not read to the end" in end
+
+
+def test_what_the_bounds_left_out_is_in_the_answer() -> None:
+    """A busy log is healthy; one that was not read to its end is not known."""
+    cut = of_cluster(bundle(Contests(read_from=NOW)), "status")
+    assert (cut.extra["contests"], cut.extra["contests_unfinished"]) == ([], 0)
+    assert cut.extra["contests_read_from"] == "2023-11-14T22:13:20.000Z"
+    assert cut.errors == []
+    late = of_cluster(bundle(Contests(unfinished=3, missing=(SILENT,))), "status")
+    assert (late.extra["contests"], late.extra["contests_unfinished"]) == (None, 3)
+    assert late.extra["contests_read_from"] is None
+    assert late.exit_status is Exit.INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -246,6 +267,27 @@ def test_scripts_and_people_read_it(
         jsonschema.validate(output, schema(page))
         [found] = output["contests"]
         assert (found["transactional_id"], found["since"][-1]) == (hostile, "Z")
+
+
+def test_no_page_about_a_contest_offers_a_fence() -> None:
+    """Nor calls it healthy. What else its owner may be known for stays."""
+    ways = [
+        WayRow(action=action, knows="owner-gone", outcome=None, argv=["eoctl"], command=action)
+        for action in ("fence", "resolve")
+    ]
+    rest = OtherwiseRow(code="wait-for-owner", data={})
+    ends = EndsRow(way="may-live", next=None, if_you_know=ways, otherwise=rest)
+    row = page_row(held_by=hanging("long", "wait", ends=ends))
+    [mine] = contest_rows(Contests((contest("storm-1"),)))
+    assert of_contest(row, None) == row
+    found = of_contest(row, mine)
+    assert found.contest == mine
+    assert found.held_by is not None
+    assert found.held_by.ends is not None
+    assert [w.action for w in found.held_by.ends.if_you_know] == ["resolve"]
+    source = bundle(None)
+    assert answer_of(source, [row], [], []).exit_status is Exit.OK
+    assert answer_of(source, [found], [], []).exit_status is Exit.FINDING
 
 
 def test_status_has_a_row_of_them() -> None:

@@ -72,12 +72,13 @@ def test_nothing_held_is_nothing_to_do() -> None:
 @pytest.mark.parametrize("action", ["abort", "fence", "wait", "resolve", "none"])
 def test_all_commands_parse_and_none_acts(verdict: str, action: str) -> None:
     for more in ({}, {"mixed": True, "proven_outcome": "commit"}, {"transactional_id": "it's `x`"}):
-        sections = told(row(verdict, action, rule="order-unclear", **more))
+        sections = told(row(verdict, action, rule="still-writing", **more))
         found = commands("\n".join(sections.values()))
         assert found
         for words in found:
             assert not {"--execute", "--yes"} & set(words)
             parse(words[1:], "runbook")
+        assert not re.search(r"(?<!\.)\.\.(?!\.)", "\n".join(sections.values()))
         # each is told once: in one of the sections that say what to do
         names = ("Safe now", "Needs a person's answer", "Escalate", "Leave alone", "Not known yet")
         assert sum("orders:3" in sections.get(name, "") for name in names) == 1
@@ -270,7 +271,7 @@ def test_hostile_names_are_no_markdown(name: str) -> None:
 
 
 def test_a_contested_id_is_asked_about_even_if_nothing_is_held() -> None:
-    found = ContestRow(
+    row_of = ContestRow(
         transactional_id="it's `x`\x1b",
         initialisations=9,
         aborted=8,
@@ -283,12 +284,15 @@ def test_a_contested_id_is_asked_about_even_if_nothing_is_held() -> None:
         producer_epoch=8,
         state="Ongoing",
     )
-    sections = told(contests=[found])
-    text = sections["Owners that fence each other"]
+    sections = told(contests=[row_of])
+    text = sections["Contested ids"]
     assert "Nothing to do" not in sections[""]
     assert "initialised 9 times, about every 7 s, last 2 s ago" in text
     assert "with timeouts of 60 s and 45 s by turns" in text
     assert "Ask: which processes run with transactional.id" in text
     assert "\x1b" not in text
     assert "contested   it's `x`" in sections["For the ticket"]
-    assert not [c for c in commands("\n".join(sections.values())) if "fence" in c]
+    found = commands("\n".join(sections.values()))
+    assert not [c for c in found if "fence" in c]
+    named = told(contests=[replace(row_of, transactional_id="it's `x`")])["Contested ids"]
+    assert ["why", "--transactional-id=it's `x`"] in [c[-2:] for c in commands(named)]
