@@ -37,6 +37,7 @@ def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
         missing_topics=tuple(m for m in facts.missing_topics if m.topic in hidden),
         missing_held=tuple(m for m in facts.missing_held if m.topic in {*topics, None}),
         missing_settings=tuple(m for m in facts.missing_settings if m.topic in topics),
+        missing_held=tuple(m for m in facts.missing_held if m.topic in {*topics, None}),
     )
 
 

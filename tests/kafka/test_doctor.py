@@ -178,8 +178,39 @@ def test_one_copy_is_found_while_a_transaction_writes_it(three: Lab) -> None:
     asyncio.run(scenario())
 
 
+def test_a_name_that_is_nothing_makes_it_incomplete(three: Lab) -> None:
+    ran = examined(three, "nothing")
+    assert (ran.status, ran.rows) == (3, [])
+    assert [(e["error"], e["id"]) for e in ran.json["errors"]] == [("UNKNOWN_NAME", "nothing")]
+
+
+def test_it_only_lists_and_describes_and_asks_no_more_for_more_partitions(
+    three: Lab, tmp_path: Path
+) -> None:
+    list_groups, describe_groups, describe_transactions = 16, 15, 65
+    describe_configs, versions, fetch = 32, 18, 1
+    allowed = {METADATA, LIST_OFFSETS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS, list_groups}
+    allowed |= {describe_groups, describe_transactions, describe_configs, versions}
+    allowed |= {fetch}  # of __transaction_state
+    asked = []
+    with relayed(three) as relay:
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        for partitions in (0, 200):
+            if partitions:
+                admin.add_topic(three, f"wide-{uuid.uuid4().hex[:6]}", partitions, {})
+            relay.requests.clear()
+            ran = eoctl("doctor", "--context", "relayed", "-o", "json", env=env)
+            assert ran.status == 0, ran.stdout
+            assert {key for _, key, _ in relay.requests} <= allowed
+            asked.append(len(relay.requests))
+    assert asked[1] == asked[0]
+
+
 def test_a_broker_that_is_away_does_not_make_the_cluster_healthy(three: Lab) -> None:
-    """Metadata omits it: two copies are few for three brokers all the same."""
+    """Metadata omits it: two copies are few for three brokers all the same.
+
+    The last test of this cluster: the broker leads nothing for a while after it.
+    """
     name, away = "pair", 3
 
     async def scenario() -> None:
@@ -213,34 +244,6 @@ def until_away(lab: Lab, broker: int) -> Ran:
             return ran
         assert time.monotonic() < end, ran.stdout
         time.sleep(0.2)
-
-
-def test_a_name_that_is_nothing_makes_it_incomplete(three: Lab) -> None:
-    ran = examined(three, "nothing")
-    assert (ran.status, ran.rows) == (3, [])
-    assert [(e["error"], e["id"]) for e in ran.json["errors"]] == [("UNKNOWN_NAME", "nothing")]
-
-
-def test_it_only_lists_and_describes_and_asks_no_more_for_more_partitions(
-    three: Lab, tmp_path: Path
-) -> None:
-    list_groups, describe_groups, describe_transactions = 16, 15, 65
-    describe_configs, versions, fetch = 32, 18, 1
-    allowed = {METADATA, LIST_OFFSETS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS, list_groups}
-    allowed |= {describe_groups, describe_transactions, describe_configs, versions}
-    allowed |= {fetch}  # of __transaction_state
-    asked = []
-    with relayed(three) as relay:
-        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
-        for partitions in (0, 200):
-            if partitions:
-                admin.add_topic(three, f"wide-{uuid.uuid4().hex[:6]}", partitions, {})
-            relay.requests.clear()
-            ran = eoctl("doctor", "--context", "relayed", "-o", "json", env=env)
-            assert ran.status == 0, ran.stdout
-            assert {key for _, key, _ in relay.requests} <= allowed
-            asked.append(len(relay.requests))
-    assert asked[1] == asked[0]
 
 
 @pytest.fixture(scope="module")
