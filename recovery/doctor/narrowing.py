@@ -35,9 +35,8 @@ def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
         commit_ways={k: w for k, w in facts.commit_ways.items() if k.group in names},
         client_versions={n: v for n, v in facts.client_versions.items() if n in ids},
         missing_topics=tuple(m for m in facts.missing_topics if m.topic in hidden),
-        missing_held=tuple(m for m in facts.missing_held if m.topic in {*topics, None}),
+        missing_held=tuple(m for m in facts.missing_held if m.topic in hidden),
         missing_settings=tuple(m for m in facts.missing_settings if m.topic in topics),
-        missing_held=tuple(m for m in facts.missing_held if m.topic in {*topics, None}),
     )
 
 
