@@ -80,6 +80,14 @@ def contest_words(row: ContestRow, now: int) -> str:
     )
 
 
+def fence_harm(row: ContestRow, now: int) -> str:
+    """Return what a fence does to a contested id. now: epoch ms by our clock."""
+    return (
+        f"{row.transactional_id} is contested: {contest_words(row, now)}. A fence ends no contest: "
+        "its owners go on, and the right one's transaction is aborted too"
+    )
+
+
 def cause_words(row: ContestRow) -> str:
     """Return the causes that the records leave open."""
     causes = [_CAUSES.get(c, c) for c in row.causes]

@@ -93,10 +93,10 @@ class Contests(Value):
     """The contests in a cluster that go on, as far as `__transaction_state` was read.
 
     contests: by transactional id; they began at most WINDOW_MS before the reading. read_from: epoch
-    ms from which on all partitions were read; None = as far back as that. unfinished: partitions
-    whose newest records were not read, since there were too many bytes: one of `missing`, which is
-    what could not be read, so that other ids may be contested too. groups: those that
-    the ids may be named after; groups_missing: what could not be seen of these.
+    ms, by our clock, from which on all partitions were read; None = as far back as that.
+    unfinished: partitions whose newest records were not read, since there were too many bytes: one
+    of `missing`, which is what could not be read, so that other ids may be contested too. groups:
+    those that the ids may be named after; groups_missing: what could not be seen of these.
     """
 
     contests: tuple[Contest, ...] = ()

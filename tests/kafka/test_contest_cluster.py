@@ -16,13 +16,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.read import recent_log
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS
+from eoctl.operations.diagnose.recent_contests import recent_contests
+from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contests
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
 
@@ -69,6 +71,8 @@ def test_two_owners_that_fence_each_other_are_named(storms: Lab, topic: MakeTopi
     assert held.status == 1
     assert f"{name} " in held.stdout
     assert "--owner-is-gone" not in held.text
+    fence = eoctl("txn", "fence", "--owner-is-gone", name, lab=storms)
+    assert f"{name} is contested: initialised {TURNS - 1} times" in " ".join(fence.text.split())
     owner.abort_transaction(30)
     why = eoctl("why", "--transactional-id", name, lab=storms)
     assert why.status == 1, "it holds nothing now, and is contested as before"
@@ -201,6 +205,21 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     [error] = [e for e in found.json["errors"] if "contested" in e["detail"]]
     assert error["error"] == "NOT_READ"
     assert "not read to the end" in error["detail"]
+
+
+def test_a_clock_of_ours_that_is_ahead_hides_no_contest(storms: Lab) -> None:
+    """By it all records are older than the window; the open transaction shows the difference."""
+    [truth] = break_(storms, "fence-storm", hold=True)
+    ahead = WINDOW_MS + 60_000
+
+    async def seen(clock: Callable[[], int]) -> Contests:
+        async with Client.to(storms.bootstrap_servers) as client:
+            return await recent_contests(client.cluster, clock)
+
+    for clock in (now_ms, lambda: now_ms() + ahead):
+        found = asyncio.run(seen(clock))
+        [mine] = [c for c in found.contests if c.transactional_id == truth.transactional_id]
+        assert mine.aborted == truth.fences
 
 
 async def busy(lab: Lab, topic_name: str, transactions: int) -> None:

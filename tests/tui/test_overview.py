@@ -153,7 +153,7 @@ def contested(s: Snapshot) -> Snapshot:
 def test_a_broker_that_is_down_is_said_before_a_contested_id() -> None:
     s = contested(last("empty"))
     assert s.brokers is not None
-    gone = replace(s.brokers.rows[0], up=False)  # type: ignore[arg-type,call-arg]
+    gone = replace(s.brokers.rows[0], up=False)  # type: ignore[call-arg]
     down = replace(s, brokers=replace(s.brokers, rows=[gone, *s.brokers.rows[1:]]))
     assert "1 broker down" in said(down)
     assert "contested" not in said(down)

@@ -8,15 +8,28 @@ enclose the difference between its clock and ours.
 import asyncio
 from collections.abc import Callable, Iterable
 
+from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from recovery.facts import CoordinatorClock, TransactionFacts
+from recovery.facts import CoordinatorClock, TransactionFacts, Transactions, grouped
 
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 NEAR = 1_000
 """Clocks that differ by less than this, in ms, are not told apart."""
 MOST_QUESTIONS = 80
+MOST_TIMED = 20  # open transactions described per coordinator, to measure its clock
+
+
+async def of_coordinators(
+    cluster: Cluster, now: Callable[[], int]
+) -> tuple[Transactions, tuple[CoordinatorClock, ...]]:
+    """List what is open, and measure the coordinators' clocks by MOST_TIMED of each one's."""
+    listed = await coordinators.transactions(cluster, states=OPEN)
+    of_each = grouped((t.coordinator, t.transactional_id) for t in listed.rows)
+    names = [name for ids in of_each.values() for name in ids[:MOST_TIMED]]
+    described, _ = await coordinators.find(cluster, names)
+    return listed, await measured(cluster, described, now)
 
 
 async def measured(

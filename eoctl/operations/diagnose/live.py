@@ -111,7 +111,7 @@ class Live:
     async def contests(self) -> Contests:
         from eoctl.operations.diagnose import recent_contests
 
-        return await recent_contests.recent_contests(self.cluster, self.now())
+        return await recent_contests.recent_contests(self.cluster, self.now)
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

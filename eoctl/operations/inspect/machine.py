@@ -13,7 +13,7 @@ from typing import Literal
 
 from eoctl.host.clock import now_ms
 from eoctl.host.java import find_java
-from eoctl.kafka.ask import clocks, coordinators
+from eoctl.kafka.ask import clocks
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import CLOCK_SKEW_MS
 from eoctl.render.words import size
@@ -21,12 +21,11 @@ from eoctl.settings.context_rows import ContextTestRow
 from eoctl.settings.folders import cache_dir, state_dir
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import UsageError
-from recovery.facts import CoordinatorClock, grouped
+from recovery.facts import CoordinatorClock
 from recovery.plurals import counted, listed
 from recovery.times import span
 
 LEAST_COLUMNS = 80
-MOST_TIMED = 20  # open transactions described per coordinator, to measure its clock
 LOCKS = Path("/proc/locks")
 
 
@@ -109,11 +108,7 @@ def _terminal() -> ContextTestRow:
 
 async def _clock(cluster: Cluster) -> ContextTestRow:
     """Measure the coordinators' clocks; only an open transaction lets one be measured."""
-    listed = await coordinators.transactions(cluster, states=clocks.OPEN)
-    of_each = grouped((t.coordinator, t.transactional_id) for t in listed.rows)
-    names = [name for ids in of_each.values() for name in ids[:MOST_TIMED]]
-    described, _ = await coordinators.find(cluster, names)
-    measured = await clocks.measured(cluster, described, now_ms)
+    listed, measured = await clocks.of_coordinators(cluster, now_ms)
     return _clocks(measured, {c.leader for c in listed.coordinators if c.leader is not None})
 
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
@@ -33,10 +34,12 @@ from eoctl.operations.remedy.remedy_plan import (
     told_of_id,
     told_without_partition,
 )
+from eoctl.render.diagnose_words import fence_harm
 from eoctl.settings.context import Context
 from eoctl.stores.journal_files import Journal
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.case import gate_of
+from recovery.diagnose.contest import contests, goes_on
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
@@ -63,6 +66,8 @@ from recovery.remedy.repairs import (
 )
 from recovery.selectors import parse_selector
 from recovery.values import Value, replace
+
+CONTEST_RECORDS = 200  # an id's newest, which show whether it is contested
 
 
 class Look(Value):
@@ -117,6 +122,9 @@ async def plan(
             facts(row, judgement, request),
         )
         words = f"its open transaction is aborted ({words or 'nothing is written yet'})"
+    if look is None:
+        harms = await _contested(cluster, row.transactional_id)
+        step = step.model_copy(update={"harms": (*harms, *step.harms)})
     hits = row.transactional_id + ("-owner-is-gone" if request.owner_is_gone else "")
     return new_plan(
         context,
@@ -130,6 +138,17 @@ async def plan(
         details=judged_with(settings, interval),
         hits=hits,
     )
+
+
+async def _contested(cluster: Cluster, name: str) -> list[str]:
+    """Return what a fence costs an id that is contested now, as far as its history can be read."""
+    logs = await history_answer.read_state_logs(cluster, [name], (), newest=CONTEST_RECORDS)
+    found, now = contests(r for log in logs.logs for r in log.records), now_ms()
+    return [
+        fence_harm(history_answer.contest_row(c), now)
+        for c in found
+        if c.transactional_id == name and goes_on(c.initialisations[-1].at, now)
+    ]
 
 
 async def fence_step(
