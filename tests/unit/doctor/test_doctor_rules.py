@@ -64,11 +64,11 @@ def test_a_healthy_cluster_has_none() -> None:
 CASES: Mapping[str, tuple[DoctorFacts, list[Shown]]] = {
     "two copies of the state log": (
         with_topic(STATE, 2, min_insync_replicas="1"),
-        [("few-copies", "topic", STATE)],
+        [("few-copies", "topic", STATE), ("one-copy-suffices", "topic", STATE)],
     ),
     "two copies, and two brokers": (
         replace(with_topic(STATE, 2, min_insync_replicas="1"), brokers=(1, 2)),
-        [],
+        [("one-copy-suffices", "topic", STATE)],
     ),
     "one copy of the offsets on two brokers": (
         replace(with_topic(OFFSETS, 1), brokers=(1, 2)),
@@ -225,14 +225,17 @@ def test_topics_to_be_made_are_judged_by_what_brokers_would_give_them() -> None:
         ("few-copies", "topic", STATE),
         # min.insync.replicas is 1 by default, and __consumer_offsets would have three copies
         ("one-copy-suffices", "topic", OFFSETS),
-        ("unclean-election", "topic", STATE),
+        # Kafka itself makes __transaction_state with unclean.leader.election.enable=false
         ("unclean-election", "topic", OFFSETS),
     ]
     assert all(f.change is None for _, f in judged(facts, RULES))
     text = sign_words(judged(facts, RULES)[0][1].signs[0])
     assert text == "it does not exist yet; the brokers would make it with 1 copy of each record"
     unclean = judged(facts, RULES)[2][1].signs[0]
-    assert "would make it with unclean.leader.election.enable=true, with" in sign_words(unclean)
+    assert sign_words(unclean) == (
+        "it does not exist yet; the brokers would make it with "
+        "unclean.leader.election.enable=true, with 3 copies of each record"
+    )
 
 
 def test_an_id_in_use_is_named_before_its_coordinator_drops_it() -> None:
@@ -270,7 +273,8 @@ def test_a_change_is_a_setting_of_a_running_cluster() -> None:
         "setting": "min.insync.replicas",
         "value": "2",
     }
-    assert only(with_topic(STATE, 2, min_insync_replicas="1")).change is None
+    two = replace(with_topic(STATE, 2, min_insync_replicas="1"), brokers=(1, 2))
+    assert only(two).change is None, "min.insync.replicas 2 of 2 would stop with either broker"
     three = only(with_topic(STATE, 3, min_insync_replicas="3"))
     assert three.change is not None
     assert three.change.value == "2"
@@ -307,6 +311,67 @@ def test_hidden_topics_are_not_topics_to_be_made() -> None:
     assert findings(facts) == []
     assert unknown(facts, "few-copies") == [("topic", "*", "topics: DESCRIBE")]
     assert unknown(facts, "changelog-deletes") == [("topic", "*", "topics: DESCRIBE")]
+
+
+DURABILITY = ("few-copies", "one-copy-suffices", "every-copy-needed", "unclean-election")
+
+
+@pytest.mark.parametrize("place", ["missing_groups", "missing_commits", "transactions"])
+def test_an_internal_topic_that_any_answer_says_is_hidden_is_not_to_be_made(place: str) -> None:
+    topic = STATE if place == "transactions" else OFFSETS
+    other = OFFSETS if place == "transactions" else STATE
+    hidden = (replace(HIDDEN_TOPICS, topic=topic),)
+    mine: Any = Transactions(missing=hidden) if place == "transactions" else hidden
+    bad = DEFAULTS | {
+        "transaction.state.log.replication.factor": "1",
+        "offsets.topic.replication.factor": "1",
+    }
+    facts = healthy(
+        topics={other: MADE[other]},
+        topic_settings={other: SAFE},
+        broker_settings=dict.fromkeys((1, 2, 3), bad),
+        **{place: mine},
+    )
+    assert findings(facts) == []
+    for rule in DURABILITY:
+        assert unknown(facts, rule) == [("topic", "*", "topics: DESCRIBE")]
+    named = narrowed(with_topic("orders"), ("orders",))
+    named = replace(named, named=("orders",), topics={"orders": Replicas(4, 3)}, **{place: mine})
+    assert unknown(named, "few-copies") == [], "it hides nothing about the name"
+
+
+def test_a_topic_without_a_leader_may_be_held() -> None:
+    gone = Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, "orders", 0)
+    facts = replace(with_topic("orders", 1), missing_held=(gone,))
+    assert gone in facts.missing
+    assert findings(facts) == []
+    for rule in DURABILITY:
+        assert unknown(facts, rule) == [("topic", "*", None)]
+    held = replace(facts, held=("orders",))
+    assert findings(held) == [("few-copies", "topic", "orders")]
+    assert unknown(held, "few-copies") == [], "it is judged all the same"
+    named = narrowed(replace(facts, named=(STATE,)), (STATE,))
+    assert judged(named, RULES) == []
+    assert named.missing == ()
+
+
+def test_many_hidden_topics_and_ids_are_judged_at_once() -> None:
+    hidden = tuple(replace(HIDDEN_TOPICS, topic=f"hidden-{n}") for n in range(300))
+    ids = (txn(f"app-{n}", topic=f"topic-{n}") for n in range(10_000))
+    facts = with_ids(*ids, facts=healthy(missing_topics=hidden, missing_settings=hidden))
+    reads = 0
+
+    class Counted(DoctorFacts):
+        @property
+        def written(self) -> dict[str, list[str]]:
+            nonlocal reads
+            reads += 1
+            return {}
+
+    counted = Counted(**{name: getattr(facts, name) for name in facts.__struct_fields__})
+    for rule in RULES:
+        list(rule.judge(counted))
+    assert reads < 50
 
 
 def test_hidden_settings_of_a_topic_name_the_right() -> None:
