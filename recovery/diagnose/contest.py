@@ -26,7 +26,7 @@ from recovery.values import Value
 
 WINDOW_MS = 600_000
 """Initialisations that lie further apart from the newest one are not part of the contest."""
-MOST_RECORDS = 20_000
+MOST_RECORDS = 40_000
 MOST_BYTES = 16 << 20
 """What is read of `__transaction_state` in one look for contests: offsets, and bytes."""
 NAMED_WITHIN_MS = 60_000
