@@ -181,7 +181,7 @@ def test_what_the_bounds_left_out_is_said_and_else_nothing() -> None:
     assert reading_notes(Contests((contest("a"),)), NOW) == []
     [back] = reading_notes(Contests(read_from=NOW - 42_000), NOW)
     assert "only the last 42 s were read" in back
-    assert "20,000 records of the last 10 min" in back
+    assert "40,000 records of the last 10 min" in back
 
 
 def test_what_the_bounds_left_out_is_in_the_answer() -> None:

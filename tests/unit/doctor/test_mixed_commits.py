@@ -212,6 +212,6 @@ def test_what_the_bounds_left_out_is_said() -> None:
     back, end = commit_notes(healthy(commits_from=NOW - 42_000, commits_unfinished=len(tail.ends)))
     assert back == (
         "mixed-commits: only the last 42 s were read, since __consumer_offsets has more than "
-        "20,000 records of the last 1 h"
+        "40,000 records of the last 1 h"
     )
     assert "1 partition of __consumer_offsets not read to the end" in end
