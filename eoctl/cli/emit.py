@@ -55,15 +55,18 @@ def emit(
     for line in lines:
         out.write(line + "\n")
     out.flush()
-    for note in answer.notes:
-        print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
-    if kind in ("json", "jsonl"):
-        return
-    for error in answer.errors:
-        print(f"? {error_line(error)}", file=sys.stderr)
+    beside(answer, errors=kind not in ("json", "jsonl"))
     if kind in ("table", "wide"):
         for line in (view.summary(answer), *view.below(answer)):
             print(visible(line, spaces=False), file=sys.stderr)
+
+
+def beside(answer: Answer, *, errors: bool = True) -> None:
+    """Write an answer's notes to stderr. errors: and what could not be seen."""
+    for note in answer.notes:
+        print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
+    for error in answer.errors if errors else ():
+        print(f"? {error_line(error)}", file=sys.stderr)
 
 
 def table(answer: Answer, view: Table, output: Format) -> list[str]:

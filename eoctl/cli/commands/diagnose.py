@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from eoctl.cli.emit import emit, table
+from eoctl.cli.emit import beside, emit, table
 from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import AllContexts, Connection, Format, Output, Topics, argument, option
@@ -204,8 +204,7 @@ def runbook(
     mine = [row for row in rows if row.cluster_id == answer.cluster_id]
     for line in runbook_lines(answer, context.argv, mine):
         print(line)
-    for note in answer.notes:
-        print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
+    beside(answer, errors=False)
     return answer.exit_status
 
 

@@ -5,13 +5,12 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from eoctl.cli.emit import emit, error_line, utf8
+from eoctl.cli.emit import beside, emit, utf8
 from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.operations.doctor.doctor_answer import doctor as examined
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.doctor import DOCTOR
 from eoctl.render.doctor_words import doctor_lines, login_notes, names_notes
-from eoctl.render.sanitise import visible
 from recovery.doctor.versions import by_hand
 from recovery.errors import UsageError
 from recovery.quoting import quoted
@@ -52,10 +51,7 @@ def doctor(
     for line in doctor_lines(answer, width, ascii_only=not utf8()):
         print(line)
     sys.stdout.flush()
-    for note in answer.notes:
-        print(f"eoctl: {visible(note)}", file=sys.stderr)
-    for error in answer.errors:
-        print(f"? {error_line(error)}", file=sys.stderr)
+    beside(answer)
     print(DOCTOR.summary(answer), file=sys.stderr)
     return answer.exit_status
 

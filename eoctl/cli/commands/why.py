@@ -4,7 +4,7 @@ import shutil
 import sys
 from typing import Annotated
 
-from eoctl.cli.emit import emit, error_line, utf8
+from eoctl.cli.emit import beside, emit, utf8
 from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics, option
@@ -17,7 +17,6 @@ from eoctl.render.columns.diagnose import WHY
 from eoctl.render.columns.records import record_lines
 from eoctl.render.columns.table import with_gaps
 from eoctl.render.group_words import group_lines, headline
-from eoctl.render.sanitise import visible
 from eoctl.render.why import why_lines
 from eoctl.settings.context import Context
 from recovery.answers import Answer
@@ -138,10 +137,7 @@ def _page(answer: Answer, title: str) -> None:
     for line in _lines(answer, title):
         print(line)
     sys.stdout.flush()
-    for note in answer.notes:
-        print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
-    for error in answer.errors:
-        print(f"? {error_line(error)}", file=sys.stderr)
+    beside(answer)
     story = answer.extra.get("group_story")
     if isinstance(story, GroupStoryRow):
         print(with_gaps(headline(story), answer), file=sys.stderr)
