@@ -173,16 +173,18 @@ class Tail(Generic[R]):
                 oldest.setdefault(r.partition, r.timestamp)
         return max(oldest.values(), default=None)
 
-    def not_reached(self, result: str) -> list[Missing]:
+    def not_reached(self, result: str, *, partly: bool = False) -> list[Missing]:
         """Return a `Missing` of partitions that the bound MOST_BYTES left out completely, if any.
 
-        result: what follows for what is in them.
+        result: what follows for what is in them. partly: also those that were read in part.
         """
-        if not self.unreached:
+        left_out = self.ends if partly else self.unreached
+        if not left_out:
             return []
         topic, partitions = self.tails.topic, counted(self.tails.partitions, "partition")
+        read = "read to the end" if partly else "read"
         text = (
-            f"{len(self.unreached)} of {partitions} of {topic} were not read, since there are more "
+            f"{len(left_out)} of {partitions} of {topic} were not {read}, since there are more "
             f"than {MOST_BYTES >> 20} MiB, so {result}"
         )
         return [Missing("topic", "NOT_READ", text, topic=topic)]

@@ -11,7 +11,6 @@ from eoctl.render.diagnose_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, possible_groups
 from recovery.diagnose.contest import (
-    MOST_BYTES,
     WINDOW_MS,
     Contests,
     contests,
@@ -20,7 +19,6 @@ from recovery.diagnose.contest import (
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import GroupFacts, Missing
 from recovery.inspect.history import StateRecord
-from recovery.plurals import counted
 from recovery.row import ErrorRow
 from recovery.times import rfc3339
 from recovery.values import replace
@@ -63,20 +61,11 @@ def _judged(tail: Tail[StateRecord], now: int) -> Contests:
         tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
         read_from=tail.read_from(now - WINDOW_MS),
         unfinished=len(tail.ends),
-        missing=(*tail.not_read(NOT_SEEN), *_too_much(tail)),
+        missing=(
+            *tail.not_read(NOT_SEEN),
+            *tail.not_reached(f"{NOT_SEEN}; ask `txn history ID` about an id", partly=True),
+        ),
     )
-
-
-def _too_much(tail: Tail[StateRecord]) -> list[Missing]:
-    """Return the partitions that the bound of bytes left out, if any."""
-    if not tail.ends:
-        return []
-    text = (
-        f"{len(tail.ends)} of {counted(tail.tails.partitions, 'partition')} of {tail.tails.topic} "
-        f"were not read to the end, since there are more than {MOST_BYTES >> 20} MiB, so "
-        f"{NOT_SEEN}; ask `txn history ID` about an id"
-    )
-    return [Missing("topic", "NOT_READ", text, topic=tail.tails.topic)]
 
 
 async def with_contests(source: Source, answer: Answer) -> Answer:
