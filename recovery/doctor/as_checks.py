@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from recovery.doctor.findings import ALL, DoctorRule, Finding
+from recovery.doctor.findings import DoctorRule, Finding
 from recovery.plurals import counted
 from recovery.quoting import quoted, some
 from recovery.watch.check_rows import CheckRow
@@ -36,7 +36,7 @@ def _row(rule: DoctorRule, mine: Sequence[Finding]) -> CheckRow:
 
 
 def _subject(finding: Finding) -> str:
-    if finding.name == ALL:
+    if finding.kind == "cluster":
         return finding.kind
     name = finding.name if finding.kind == "broker" else quoted(finding.name)
     return f"{finding.kind} {name}"

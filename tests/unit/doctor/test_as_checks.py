@@ -1,7 +1,7 @@
 """`check --doctor`: a row for each rule, found or not."""
 
 from recovery.doctor.as_checks import check_rows
-from recovery.doctor.findings import DoctorFacts, judged
+from recovery.doctor.findings import DoctorFacts, Finding, judged
 from recovery.doctor.rules import RULES
 from recovery.watch.check_rows import CheckRow
 from tests.unit.doctor_facts import REFUSED, healthy, with_setting
@@ -40,3 +40,9 @@ def test_what_is_hidden_is_not_ok_and_a_finding_beside_it_counts() -> None:
     assert hidden["doctor.verification-off"].ok is False
     assert hidden["doctor.verification-off"].detail == ("broker 1; 1 question without an answer")
     assert hidden["doctor.ids-expire-early"].ok is None
+
+
+def test_an_id_called_as_all_ids_are_is_named() -> None:
+    [rule] = [rule for rule in RULES if rule.name == "speaks-v1"]
+    [row] = check_rows([(rule, Finding("transactional-id", "*", ()))], [rule])
+    assert (row.ok, row.detail) == (False, "transactional-id '*'")
