@@ -24,7 +24,7 @@ def contests_of(answer: Answer | None) -> list[ContestRow]:
     """Return the contested ids, as far as they were looked for."""
     found = None if answer is None else answer.extra.get("contests")
     # a recording of the dashboard keeps them as objects of JSON
-    return [c if isinstance(c, ContestRow) else ContestRow(**c) for c in found or ()]
+    return [c if isinstance(c, ContestRow) else ContestRow.read(c) for c in found or ()]
 
 
 def contest_notes(rows: Sequence[ContestRow], now: int) -> list[str]:

@@ -38,7 +38,7 @@ for a slow coordinator."""
 LEAST = 3
 """A rolling restart, a failover and a restore each initialise an id once or twice."""
 TURNS = 4
-"""A B A B: timeouts by which two owners are proven."""
+"""A B A B: timeouts that are taken for those of two owners, which a client never changes itself."""
 
 Cause = Literal["two-owners", "restarts", "raises-its-own-epoch"]
 
