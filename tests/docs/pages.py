@@ -178,7 +178,7 @@ _AGE = r"~?\d+(?:\.\d+)?(?:ms|s|m|h|d)\b(?: \d+(?:ms|s|m|h)\b)*"
 _MASKS = [  # ids first: one may end as an age does
     (r"\bj-\d{8}-\d{6}-[0-9a-f]{4}\b", "ENTRY"),
     (r"\b[0-9a-f]{64}\b", "SHA256"),
-    (r"(?<![\w-])(?=[\w-]*\d)[\w-]{22}(?![\w-])", "CLUSTER"),
+    (r"(?<![\w-])(?=[\w-]*(?:\d|[a-z][\w-]*[A-Z]|[A-Z][\w-]*[a-z]))[\w-]{22}(?![\w-])", "CLUSTER"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|\d\d:\d\d:\d\dZ?", "TIME"),
     (rf"{_AGE}|~?\d+ min\b", "AGE"),
 ]

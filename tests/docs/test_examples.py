@@ -102,7 +102,9 @@ def _headings(page: Path) -> set[str]:
 
 def test_what_is_masked() -> None:
     assert masked("~14m at 13:18:56Z,  2 of\n56 in 6d 23h") == "AGE at TIME, 2 of 56 in AGE"
-    assert masked("lab (cluster q0mSeRKdQxe5PeosfKu9qQ)") == "lab (cluster CLUSTER)"
+    for cluster in ("q0mSeRKdQxe5PeosfKu9qQ", "iPuYYrGFTdK-XUrgVCYNYw"):  # the second has no digit
+        assert masked(f"lab (cluster {cluster})") == "lab (cluster CLUSTER)"
+    assert masked("INVALID_PRODUCER_EPOCH") == "INVALID_PRODUCER_EPOCH"
     assert masked("entry j-20261123-012859-c03d, entry 5d") == "entry ENTRY, entry AGE"
 
 

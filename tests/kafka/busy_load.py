@@ -24,6 +24,7 @@ from tests.streams.app import class_path
 PROGRAM = Path(__file__).parents[1] / "streams" / "BusyLoad.java"
 PROTOCOLS = ("classic", "streams")
 START_SECONDS = 240.0
+FLOW_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,11 @@ def busy(
         f"state.dir={folder}/state\nprotocols={','.join(PROTOCOLS)}\n"
     )
     flags = ["-Xmx400m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    java = [str(find_java().path), *flags, "-cp", class_path(PROGRAM), "BusyLoad", str(config)]
-    python = [sys.executable, "-m", __name__, lab.bootstrap_servers, load.topic]
+    # a producer that has no id yet asks without a pause: brokers and eoctl go before the clients
+    yielding = ["nice", "-n", "10"]
+    java = [*yielding, str(find_java().path), *flags, "-cp", class_path(PROGRAM)]
+    java += ["BusyLoad", str(config)]
+    python = [*yielding, sys.executable, "-m", __name__, lab.bootstrap_servers, load.topic]
     python += [name, str(partitions), str(ids - ids * 3 // 5), str(seed)]
     with ExitStack() as stack:
         for who, words in (("java", java), ("librdkafka", python)):
@@ -85,10 +89,17 @@ def busy(
             log = stack.enter_context((folder / f"{who}.log").open("w"))
             stack.enter_context(started(words, stdin=subprocess.PIPE, stdout=out, stderr=log))
         end = time.monotonic() + START_SECONDS
-        while load.ended < ids or load.processed < 100 or load.applications < len(PROTOCOLS):
+        while not _flows(load, ids):
             assert time.monotonic() < end, f"the load does not run: see {folder}"
-            time.sleep(0.2)
         yield load
+
+
+def _flows(load: Load, ids: int) -> bool:
+    """Whether everything runs, and an id's transactions end more often than every FLOW_SECONDS."""
+    before = load.ended
+    time.sleep(FLOW_SECONDS)
+    applications = load.processed >= 100 and load.applications == len(PROTOCOLS)
+    return applications and load.ended - before >= ids
 
 
 class _Clients:

@@ -6,7 +6,6 @@ kafka-log-dirs.sh, GetOffsetShell, and the timestamps and retention that a test 
 
 import asyncio
 import json
-import re
 import threading
 import time
 from collections import Counter
@@ -105,15 +104,19 @@ def dumped_ids(lab: Lab) -> set[str]:
             *("--transaction-log-decoder", "--files", files),
         )
         assert done.returncode == 0, done.stderr
-        pairs = re.findall(r'"transactionalId":"([^"]+)"\}\} payload: (\S+)', done.stdout)
-        for name, value in pairs:
-            last[name] = value.startswith("{")
+        for line in done.stdout.splitlines():
+            if '"transactionalId"' in line:  # an id may hold whatever JSON must escape
+                text = line.partition(" key: ")[2]
+                key, end = json.JSONDecoder().raw_decode(text)
+                value = text[end:].removeprefix(" payload: ")
+                last[key["data"]["transactionalId"]] = value.startswith("{")
     return {name for name, lives in last.items() if lives}
 
 
 def test_ids_are_counted_as_the_transaction_log_has_them(lab3: Lab, topic: MakeTopic) -> None:
     mine = topic(lab3)
-    names = [*(f"{mine}-a-{n}" for n in range(7)), *(f"{mine}-b-{n}-9" for n in range(3))]
+    odd = f'{mine} "quoted"\n}}}}'
+    names = [*(f"{mine}-a-{n}" for n in range(7)), *(f"{mine}-b-{n}-9" for n in range(3)), odd]
     asyncio.run(_write_to(lab3, mine, {name: [0] for name in names}))
     ran = eoctl("txn", "list", "--summary", "--top", "0", "-o", "json", lab=lab3)
     assert ran.status == 0, ran.stderr
