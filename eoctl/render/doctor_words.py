@@ -14,7 +14,7 @@ from recovery.answers import Answer
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.findings import ALL, Change, DoctorFacts, Finding, Sign
+from recovery.doctor.findings import ALL, NOT_KEPT, Change, DoctorFacts, Finding, Sign
 from recovery.doctor.known_bugs import LAST_READ
 from recovery.doctor.narrowing import OF_THE_CLUSTER
 from recovery.doctor.setting_names import REPLICATION
@@ -42,7 +42,10 @@ def remedy_of(rule: str, finding: Finding) -> str:
     if versions and all(sign.code != "not-seen" for sign in finding.signs):
         return _version_remedy(versions[0], finding.bug)
     if finding.lacks is None:
-        if any(sign.data.get("error") == UNSUPPORTED for sign in finding.signs):
+        errors = {sign.data.get("error") for sign in finding.signs}
+        if NOT_KEPT in errors:
+            return "Ask the cluster: leave out --from."
+        if UNSUPPORTED in errors:
             return "No right shows it: these brokers do not know the request. Upgrade them first."
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")

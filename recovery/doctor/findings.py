@@ -15,6 +15,8 @@ SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
 NOT_GRANTED = "AUTHORIZATION_FAILED"
 ALL = "*"
 """The subject of a finding that is about the cluster as one, or about any of a kind."""
+NOT_KEPT = "NOT_IN_BUNDLE"
+"""The error of what a bundle does not hold."""
 NOT_SEEN = "not-seen"
 """The code of a sign that says what is among the facts' `missing`, and why."""
 MOST_NAMED = 3  # in a sign; its `number` counts all

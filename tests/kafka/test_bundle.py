@@ -117,6 +117,8 @@ def _read_some(lab: Lab, topic: str) -> None:
 QUESTIONS: list[tuple[str, ...]] = [
     ("status",),
     ("runbook",),
+    ("doctor",),
+    ("doctor", "{open.topic}", "billing"),
     ("lso",),
     ("lso", "--all", "--internal"),
     ("lso", "orphan-*", "{open.topic}"),
@@ -150,6 +152,7 @@ QUESTIONS: list[tuple[str, ...]] = [
     ("producers", "--summary", "--resolve", "--top", "3"),
     ("check",),
     ("check", "--nagios"),
+    ("check", "--doctor"),
 ]
 JUDGING = {"status", "runbook", "why", "hanging", "check"}
 

@@ -18,6 +18,7 @@ from confluent_kafka import Producer as Librdkafka
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.read import recent_log
+from eoctl.kafka.read.recent_log import recent_states
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
@@ -214,7 +215,8 @@ def test_a_clock_of_ours_that_is_ahead_hides_no_contest(storms: Lab) -> None:
 
     async def seen(clock: Callable[[], int]) -> Contests:
         async with Client.to(storms.bootstrap_servers) as client:
-            return await recent_contests(client.cluster, clock)
+            recent = await recent_states(client.cluster, WINDOW_MS, clock)
+            return await recent_contests(client.cluster, recent)
 
     for clock in (now_ms, lambda: now_ms() + ahead):
         found = asyncio.run(seen(clock))

@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as JobProducer
 
+from eoctl.kafka.ask import coordinators
+from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import recent_log
 from eoctl.lab import admin, secure
 from eoctl.lab.client import Client, NewRecord
@@ -112,6 +114,59 @@ def test_a_healthy_cluster_of_three_has_no_finding(three: Lab) -> None:
     mine = [row for row in checked.rows if row["rule"].startswith("doctor.")]
     assert len(mine) == ran.json["rules"]
     assert {(row["ok"], row["observed"]) for row in mine} == {(True, 0)}
+
+
+def test_check_reads_transactions_and_their_newest_states_once(
+    three: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With doctor's rules as without them: both judge the same reading."""
+    calls: list[str] = []
+    newest, listing = recent_log.newest_states, coordinators.transactions
+
+    def reads(cluster: Cluster, since: int) -> Any:
+        calls.append("states")
+        return newest(cluster, since)
+
+    def lists(cluster: Cluster, **which: Any) -> Any:
+        calls.extend([] if which.get("producer_ids") else ["transactions"])
+        return listing(cluster, **which)
+
+    monkeypatch.setattr(recent_log, "newest_states", reads)
+    monkeypatch.setattr(coordinators, "transactions", lists)
+    made = []
+    for words in ((), ("--doctor",)):
+        calls.clear()
+        assert eoctl("check", *words, *FAST, lab=three).status == 0
+        made.append(sorted(calls))
+    assert made[0] == made[1]
+    assert made[0].count("states") == 1
+
+
+def test_check_notes_what_a_context_accepts(three: Lab, tmp_path: Path) -> None:
+    def checked(accepted: str, *words: str) -> Ran:
+        path = tmp_path / "config.toml"
+        context = f'bootstrap_servers = "{three.bootstrap_servers}"\naccept_findings = {accepted}'
+        path.write_text(f"[contexts.here]\n{context}\n")
+        env = environment(EOCTL_CONFIG=str(path))
+        every = ("check", "--doctor", *FAST, "--context", "here", "-o", "json", *words)
+        return eoctl(*every, env=env)
+
+    asyncio.run(_set(three, TOPIC, ORDERS, {"unclean.leader.election.enable": "true"}))
+    try:
+        until_found(three, [("unclean-election", "topic", ORDERS)])
+        assert checked("[]").status == 1
+        assert checked('["unclean-election:payments"]').status == 1
+        ran = checked(f'["unclean-election:{ORDERS}"]', "--broker-version", "4.3.1")
+        assert (ran.status, ran.json["errors"]) == (0, []), ran.stdout
+        [note] = ran.json["notes"]
+        assert (note["error"], note["topic"]) == ("ACCEPTED_FINDING", ORDERS)
+        refused = checked("[]", "--broker-version", "2.8")
+        assert (refused.status, "no broker answers like that version" in refused.text) == (2, True)
+        wrong = checked('["unclean"]')
+        assert (wrong.status, "accept_findings: no finding 'unclean'" in wrong.text) == (2, True)
+    finally:
+        asyncio.run(_set(three, TOPIC, ORDERS, {"unclean.leader.election.enable": None}))
+    until_found(three, [])
 
 
 TOPIC, BROKER = admin.TOPIC, admin.BROKER

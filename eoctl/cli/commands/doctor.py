@@ -7,8 +7,8 @@ from typing import Annotated
 
 from eoctl.cli.emit import beside, emit, utf8
 from eoctl.cli.options import Connection, Format, argument, option
+from eoctl.cli.runner import ask
 from eoctl.operations.doctor.doctor_answer import doctor as examined
-from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.doctor import DOCTOR
 from eoctl.render.doctor_words import doctor_lines, login_notes, names_notes
 from recovery.doctor.versions import by_hand
@@ -31,15 +31,12 @@ def doctor(
     """Show what will hurt exactly-once here: settings, versions, habits. It changes nothing.
 
     Each finding has its evidence, harm, remedy and source. Exit status 1: a finding; 3: something
-    could not be seen, and which right would show it. A bundle holds no settings: it is refused.
+    could not be seen, and which right would show it.
     """
     version = None if broker_version is None else by_hand(broker_version)
     _refuse_patterns(names or ())
-    context = connection.one()
-    answer = with_cluster(
-        context,
-        connection.seconds(),
-        lambda cluster: examined(cluster, names or (), version),
+    answer, context = ask(
+        connection, lambda source, context: examined(source, context, names or (), version)
     )
     protocol = context.properties.get("security.protocol", "PLAINTEXT")
     login = login_notes(answer.rows, protocol.upper())

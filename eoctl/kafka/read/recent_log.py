@@ -5,11 +5,11 @@ all. Where there is more, every partition gets an equal share of its newest reco
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from eoctl.kafka.ask import collect, coordinators
+from eoctl.kafka.ask import clocks, collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Ended, Range, read
 from recovery.diagnose.contest import MOST_BYTES, MOST_RECORDS
@@ -35,6 +35,44 @@ class Timed(Protocol):
 R = TypeVar("R", bound=Timed)
 Decode = Callable[[LogPart, int], Iterable[R]]
 """Decodes the records of a chunk and its partition's number. May raise CorruptError."""
+
+
+class RecentStates(NamedTuple):
+    """The newest part of `__transaction_state`. tail: Missing = the topic may not be seen.
+
+    since: epoch ms by the slowest coordinator's clock. late: ms by which that is behind ours.
+    """
+
+    tail: "Tail[StateRecord] | Missing"
+    since: int
+    late: int = 0
+
+    def read_from(self) -> int | None:
+        """Return from when on all partitions were read, by our clock; None: since the time."""
+        if isinstance(self.tail, Missing) or (at := self.tail.read_from(self.since)) is None:
+            return None
+        return at + self.late
+
+
+async def recent_states(cluster: Cluster, window_ms: int, clock: Callable[[], int]) -> RecentStates:
+    """Return the states of the last window_ms. clock: ours, epoch ms.
+
+    Where it shows nothing, our clock may be ahead: then the slowest coordinator's clock counts.
+    """
+    since = clock() - window_ms
+    tail = await newest_states(cluster, since)
+    if isinstance(tail, Tail) and not tail.tails.ranges and (late := await _late(cluster, clock)):
+        return RecentStates(await newest_states(cluster, since - late), since - late, late)
+    return RecentStates(tail, since)
+
+
+async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
+    """Return by how many ms the slowest coordinator's clock is behind ours; 0: not known.
+
+    Only an open transaction lets a clock be measured.
+    """
+    _, measured = await clocks.of_coordinators(cluster, clock)
+    return max((-c.ahead for c in measured if c.ahead < 0), default=0)
 
 
 async def newest_states(cluster: Cluster, since: int) -> "Tail[StateRecord] | Missing":

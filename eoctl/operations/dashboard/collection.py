@@ -7,6 +7,7 @@ is asked once, when the screen of doctor opens.
 """
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.recent_contests import with_contests
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.diagnose.why_answer import why
+from eoctl.operations.doctor.doctor_answer import doctor
 from eoctl.operations.inspect.history_answer import history
 from eoctl.operations.inspect.listing import lso_answer, producers, txn_list
 from eoctl.operations.inspect.lists import Scope, TxnFilter
@@ -198,8 +200,9 @@ class BundleCollection:
         return await asyncio.to_thread(_host_round, wants)
 
     async def examine(self, about: str) -> Round:
-        """Return that a bundle has no settings."""
-        return examining.not_in_bundle(about, self.source.now())
+        """Return what doctor finds in the bundle. about: as of a cluster."""
+        named = shlex.split(about)
+        return Round({"doctor": await doctor(self.source, self.source.context, named)})
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -25,11 +25,13 @@ from recovery.facts import (
 from recovery.values import Value
 
 if TYPE_CHECKING:
+    from eoctl.kafka.read.recent_log import RecentStates
     from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
     from recovery.diagnose.contest import Contests
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.group_verdict import Unread
     from recovery.diagnose.waiting_records import Waiting
+    from recovery.doctor.findings import DoctorFacts
     from recovery.inspect.cluster_rows import StripRow
     from recovery.inspect.observation import Settings
 
@@ -59,6 +61,7 @@ class Live:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self._recent: RecentStates | None = None
 
     @property
     def cluster_id(self) -> str | None:
@@ -109,9 +112,19 @@ class Live:
         )
 
     async def contests(self) -> Contests:
-        from eoctl.operations.diagnose import recent_contests
+        from eoctl.kafka.read.recent_log import recent_states
+        from eoctl.operations.diagnose.recent_contests import recent_contests
+        from recovery.diagnose.contest import WINDOW_MS
 
-        return await recent_contests.recent_contests(self.cluster, self.now)
+        self._recent = await recent_states(self.cluster, WINDOW_MS, self.now)
+        return await recent_contests(self.cluster, self._recent)
+
+    async def examined(
+        self, named: Sequence[str], transactions: Transactions | None = None
+    ) -> DoctorFacts:
+        from eoctl.operations.doctor.collecting import collect
+
+        return await collect(self.cluster, named, transactions, self._recent)
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

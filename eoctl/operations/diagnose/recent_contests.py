@@ -1,10 +1,10 @@
 """Find the ids that are contested now, in the newest part of `__transaction_state`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from eoctl.kafka.ask import clocks, groups
+from eoctl.kafka.ask import groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.recent_log import Tail, newest_states
+from eoctl.kafka.read.recent_log import RecentStates, Tail
 from eoctl.operations.inspect.history_answer import contest_row
 from eoctl.operations.inspect.source import Source
 from eoctl.render.diagnose_words import contest_notes, reading_notes
@@ -26,19 +26,11 @@ from recovery.values import replace
 NOT_SEEN = "ids that are contested there are not seen"
 
 
-async def recent_contests(cluster: Cluster, clock: Callable[[], int]) -> Contests:
-    """Return the contests that go on, with the groups of their owners. clock: ours, epoch ms."""
-    now, late = clock(), 0
-    recent = await newest_states(cluster, now - WINDOW_MS)
-    if isinstance(recent, Tail) and not recent.tails.ranges:
-        # idle, or all that is new is older than the window by our clock
-        late = await _late(cluster, clock)
-        recent = await newest_states(cluster, now - late - WINDOW_MS) if late else recent
-    if isinstance(recent, Missing):
-        return Contests(missing=(recent,))
-    found = _judged(recent, now - late)
-    if found.read_from is not None:
-        found = replace(found, read_from=found.read_from + late)
+async def recent_contests(cluster: Cluster, recent: RecentStates) -> Contests:
+    """Return the contests that go on, with the groups of their owners."""
+    if isinstance(recent.tail, Missing):
+        return Contests(missing=(recent.tail,))
+    found = replace(_judged(recent.tail, recent.since + WINDOW_MS), read_from=recent.read_from())
     if not found.contests:
         return found
     names = {name for c in found.contests for name in possible_groups(c.transactional_id)}
@@ -46,20 +38,10 @@ async def recent_contests(cluster: Cluster, clock: Callable[[], int]) -> Contest
     return replace(found, groups=tuple(owners), groups_missing=tuple(missing))
 
 
-async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
-    """Return by how many ms the slowest coordinator's clock is behind ours; 0: not known.
-
-    Only an open transaction lets a clock be measured.
-    """
-    _, measured = await clocks.of_coordinators(cluster, clock)
-    return max((-c.ahead for c in measured if c.ahead < 0), default=0)
-
-
 def _judged(tail: Tail[StateRecord], now: int) -> Contests:
     """Return the contests that go on among the records, and what was not read."""
     return Contests(
         tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
-        read_from=tail.read_from(now - WINDOW_MS),
         unfinished=len(tail.ends),
         missing=(
             *tail.not_read(NOT_SEEN),

@@ -10,7 +10,7 @@ import pytest
 from docs.generate_schemas import schema
 from eoctl.cli.main import run
 from eoctl.kafka.read.chunks import Chunk, Ended, Range
-from eoctl.kafka.read.recent_log import Tail, Tails, fair_share, states
+from eoctl.kafka.read.recent_log import RecentStates, Tail, Tails, fair_share, states
 from eoctl.operations.diagnose.recent_contests import _judged, contest_rows, not_named
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import answer_of, of_contest, why
@@ -20,7 +20,7 @@ from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of
-from recovery.diagnose.contest import Contest, Contests, Initialisation
+from recovery.diagnose.contest import WINDOW_MS, Contest, Contests, Initialisation
 from recovery.diagnose.diagnosis_rows import EndsRow, OtherwiseRow, WayRow
 from recovery.errors import Exit
 from recovery.facts import GroupFacts, Missing, StreamsProcess
@@ -143,8 +143,9 @@ def test_how_far_back_is_that_of_the_partition_with_the_least() -> None:
     reading = tail(0, 1, 2, 3, cut=frozenset({0, 1, 3}))
     for partition, ago in ((0, 50_000), (0, 10_000), (1, 30_000), (2, 1_000), (3, 700_000)):
         reading.records.append(StateRecord("a", partition, 0, NOW - ago, None))
-    assert _judged(reading, NOW).read_from == NOW - 30_000
-    assert _judged(tail(0), NOW).read_from is None
+    assert RecentStates(reading, NOW - WINDOW_MS).read_from() == NOW - 30_000
+    assert RecentStates(reading, NOW - WINDOW_MS, late=7).read_from() == NOW - 30_000 + 7
+    assert RecentStates(tail(0), NOW - WINDOW_MS).read_from() is None
 
 
 def test_clients_are_those_of_the_groups_that_the_id_is_named_after() -> None:
