@@ -19,6 +19,7 @@ from itertools import combinations, groupby, pairwise
 from statistics import median
 from typing import Literal
 
+from recovery.diagnose.decided import Decided
 from recovery.facts import GroupFacts, Missing
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
@@ -96,7 +97,8 @@ class Contests(Value):
     ms, by our clock, from which on all partitions were read; None = as far back as that.
     unfinished: partitions whose newest records were not read, since there were too many bytes: one
     of `missing`, which is what could not be read, so that other ids may be contested too. groups:
-    those that the ids may be named after; groups_missing: what could not be seen of these.
+    those that the ids may be named after; groups_missing: what could not be seen of these. decided:
+    the decisions in what was read; None: not all of it was, or an older eoctl made this bundle.
     """
 
     contests: tuple[Contest, ...] = ()
@@ -105,6 +107,7 @@ class Contests(Value):
     missing: tuple[Missing, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     groups_missing: tuple[Missing, ...] = ()
+    decided: Decided | None = None
 
     @property
     def number(self) -> int | None:

@@ -35,6 +35,7 @@ from recovery.merge.log_rows import MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow
 from recovery.row import ErrorRow, Row
 from recovery.values import Value, replace
+from tui.board.samples import Sample, sample_of
 
 SCHEMA = "eoctl.recording/v1"
 MODELS: Mapping[str, type[Row]] = {
@@ -160,12 +161,13 @@ class _Kept(Value):
     """What is kept of a snapshot that is not shown.
 
     begins: the position of its line. lines: for each part, the number of the line that has it;
-    absent if unknown. brief: what the trend and the jobs' rates need.
+    absent if unknown. brief: what the trend and the jobs' rates need; sample: what pictures need.
     """
 
     begins: int
     lines: Mapping[str, int]
     brief: Snapshot
+    sample: Sample | None
 
 
 class Recording(Sequence[Snapshot]):
@@ -179,7 +181,7 @@ class Recording(Sequence[Snapshot]):
         self._path = path
         self._kept: list[_Kept] = []
         self._last: tuple[int, Snapshot] | None = None  # the last one shown
-        first: Snapshot | None = None
+        first = earlier = None
         for begins, line, snapshot in _lines(path):
             number = len(self._kept)
             before = self._kept[-1] if self._kept else None
@@ -187,8 +189,9 @@ class Recording(Sequence[Snapshot]):
             own = {part: number for part in PARTS if line.get(part, SAME) != SAME}
             lines = own | {p: n for p, n in there.items() if line.get(p) == SAME}
             known = before.brief.partitions if before and "partitions" not in own else None
-            self._kept.append(_Kept(begins, lines, _brief(snapshot, known)))
-            first = first or snapshot
+            sample = sample_of(snapshot, earlier)
+            self._kept.append(_Kept(begins, lines, _brief(snapshot, known), sample))
+            first, earlier = first or snapshot, snapshot
         if first is not None:
             self._last = 0, first
 
@@ -198,6 +201,10 @@ class Recording(Sequence[Snapshot]):
     def brief(self, number: int) -> Snapshot:
         """Return a snapshot's held partitions, its jobs, and how many transactions ended."""
         return self._kept[number].brief
+
+    def sample(self, number: int) -> Sample | None:
+        """Return what a snapshot adds to the pictures; None before the first look."""
+        return self._kept[number].sample
 
     def __getitem__(self, number: int) -> Snapshot:  # type: ignore[override]
         """Return a complete snapshot. Raises UsageError if the file changed meanwhile."""

@@ -1,7 +1,8 @@
 """Colours by meaning, per theme. None relies on colour alone: marks and words say it too.
 
 act: needs a person now. look: soon. unknown: cannot tell. good: ended well. acts: what changes the
-cluster, and rows marked for that; used for nothing else. key: the accent. Each text can be read on
+cluster, and rows marked for that; used for nothing else. key: the accent. series1 to series4 and
+aborted: lines of pictures, none of them a meaning. Each text can be read on
 its background: a contrast of at least 4.5 (WCAG AA), also under the cursor.
 """
 
@@ -22,6 +23,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#b4bccb",
         "good": "#a3be8c",
         "spark": "#86a7c8",
+        "series1": "#6ea8ff",
+        "series2": "#45c4b0",
+        "series3": "#b3a1f7",
+        "series4": "#d0a27a",
+        "aborted": "#f0935a",
         "key": "bold #88c0d0",
         "stale": "bold #14161c on #ebcb8b",
         "gone": "strike #949eb0",
@@ -40,6 +46,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#4d5563",
         "good": "#2e6b1f",
         "spark": "#33658a",
+        "series1": "#1a56c4",
+        "series2": "#0b6b60",
+        "series3": "#5a48b8",
+        "series4": "#7a4a1e",
+        "aborted": "#95400a",
         "key": "bold #1f5f8b",
         "stale": "bold #ffffff on #8a5a00",
         "gone": "strike #555e6b",
@@ -58,6 +69,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#d0d0d0",
         "good": "bold #00ff00",
         "spark": "#ffffff",
+        "series1": "#66b3ff",
+        "series2": "#00e5cc",
+        "series3": "#c0b0ff",
+        "series4": "#ffc080",
+        "aborted": "#ff9040",
         "key": "bold #ffff00",
         "stale": "bold #000000 on #ffff00",
         "gone": "strike #d0d0d0",
@@ -76,6 +92,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "default",
         "good": "green",
         "spark": "blue",
+        "series1": "bright_blue",
+        "series2": "cyan",
+        "series3": "bright_cyan",
+        "series4": "white",
+        "aborted": "bright_yellow",
         "key": "bold",
         "stale": "bold reverse yellow",
         "gone": "strike",

@@ -24,7 +24,7 @@ from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
-from eoctl.operations.diagnose.recent_contests import with_contests
+from eoctl.operations.diagnose.recent_contests import with_found
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.diagnose.why_answer import why
 from eoctl.operations.doctor.doctor_answer import doctor
@@ -258,8 +258,12 @@ async def _judged(
 async def _verdicts(source: Source, context: Context, settings: Settings, pause: float) -> Parts:
     diagnosis = await source.diagnose(Scope(), settings, pause=pause)
     answer = hanging_answer(diagnosis, context.argv, show_all=True)
-    answer = await with_contests(source, answer)
-    known = {"prospects": await prospects(source, diagnosis)}
+    found = await source.contests()
+    answer = with_found(answer, found)
+    known = {
+        "prospects": await prospects(source, diagnosis),
+        "decided": found.decided.as_dict() if found.decided else None,
+    }
     return {"hanging": replace(answer, extra={**answer.extra, **known})}
 
 

@@ -16,6 +16,7 @@ from recovery.diagnose.contest import (
     contests,
     goes_on,
 )
+from recovery.diagnose.decided import decided
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import GroupFacts, Missing
 from recovery.inspect.history import StateRecord
@@ -40,19 +41,27 @@ async def recent_contests(cluster: Cluster, recent: RecentStates) -> Contests:
 
 def _judged(tail: Tail[StateRecord], now: int) -> Contests:
     """Return the contests that go on among the records, and what was not read."""
+    read_from = tail.read_from(now - WINDOW_MS)
+    complete = not tail.ends and not tail.failed
     return Contests(
         tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
+        read_from=read_from,
         unfinished=len(tail.ends),
         missing=(
             *tail.not_read(NOT_SEEN),
             *tail.not_reached(f"{NOT_SEEN}; ask `txn history ID` about an id", partly=True),
         ),
+        decided=decided(tail.records, read_from or now - WINDOW_MS, now) if complete else None,
     )
 
 
 async def with_contests(source: Source, answer: Answer) -> Answer:
     """Return an answer about the complete cluster with its contested ids, which are a finding."""
-    found = await source.contests()
+    return with_found(answer, await source.contests())
+
+
+def with_found(answer: Answer, found: Contests) -> Answer:
+    """Return an answer with these contests."""
     rows, now = contest_rows(found), answer.collected_at
     return replace(
         answer,
