@@ -11,6 +11,8 @@ import msgspec
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
+from recovery.inspect.commits.commit_history import CommitRecord
 from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered
@@ -19,6 +21,7 @@ from recovery.restart.observed import Log, Observed, OffsetAt, Question, Unobser
 from recovery.restart.positions import refuse_pending, results_belong
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
+from recovery.times import rfc3339
 from recovery.values import Value
 
 TargetKind = Literal[
@@ -32,6 +35,7 @@ TargetKind = Literal[
     "to-current",
     "from-file",
     "from-store",
+    "as-of",
 ]
 
 
@@ -45,6 +49,7 @@ class Target(Value):
     value: int = 0
     offsets: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
     source: str = ""
+    commits: Mapping[TopicPartition, CommitRecord] = msgspec.field(default_factory=dict)
 
     def offset(self, log: Log, current: int | None, observed: Observed) -> int:
         """Return the new offset of a partition. Raises RefusedError where there is none."""
@@ -62,6 +67,8 @@ class Target(Value):
                 return log.high_watermark if at_instant is None else at_instant
             case "from-file" | "from-store":
                 return self.offsets[log.topic_partition]
+            case "as-of":
+                return self.commits[log.topic_partition].offset or 0
         if current is None:
             raise RefusedError(
                 f"nothing is committed for it: --{self.kind} has nothing to begin from",
@@ -115,7 +122,14 @@ def decide_adhoc(
             if (entry := observed.stored_at(i.topic_partition)) is not None
             and i.direction == "none"
             else StoredPartition(
-                input=StoredOffset(topic=i.topic, partition=i.partition, offset=i.restart_offset)
+                input=StoredOffset(
+                    topic=i.topic,
+                    partition=i.partition,
+                    offset=i.restart_offset,
+                    leader_epoch=commit.leader_epoch
+                    if (commit := target.commits.get(i.topic_partition)) is not None
+                    else None,
+                )
             )
             for i in inputs
         ),
@@ -129,10 +143,36 @@ def _move(target: Target, partition: TopicPartition, observed: Observed) -> Inpu
     checks: tuple[Check, ...] = ()
     if entry is not None and target.kind in ("shift-by", "to-current"):
         checks = identity(entry.input, log, observed)
+    if (commit := target.commits.get(partition)) is not None:
+        checks = (*_stood(commit), *identity(_position(commit), log, observed))
     offset = target.offset(log, current, observed)
     # Records above the last stable offset may still be aborted.
     checks = (*checks, readable(offset, log, "read_committed"))
     return moved(current, offset, log, "read_committed", observed, checks)
+
+
+def _position(commit: CommitRecord) -> StoredOffset:
+    return StoredOffset(
+        topic=commit.topic,
+        partition=commit.partition,
+        offset=commit.offset or 0,
+        topic_id=commit.topic_id,
+        leader_epoch=commit.leader_epoch,
+    )
+
+
+def _stood(commit: CommitRecord) -> Iterator[Check]:
+    """Yield the evidence for what counted at the instant of an as-of."""
+    text = (
+        f"offset {commit.offset} counted then, committed at {rfc3339(commit.timestamp)}: "
+        f"{CONSUMER_OFFSETS} offset {commit.at}"
+    )
+    if commit.marker_at is not None:
+        text += (
+            f", in a transaction of producer {commit.producer_id} epoch {commit.producer_epoch}, "
+            f"COMMIT marker at {commit.marker_at}"
+        )
+    yield Check("as-of", True, text, named(commit.topic_partition))
 
 
 def _guarantee(

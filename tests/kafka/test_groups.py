@@ -302,6 +302,8 @@ def test_share_groups_stand_at_their_start_offset(lab1: Lab, topic: MakeTopic) -
     )
     (row,) = ran.rows
     assert theirs[:4] == [group, name, "0", str(row["committed_offset"])]
+    past = eoctl("offsets", "history", group, lab=lab1)
+    assert (past.status, "a share group commits no offsets" in past.text) == (4, True)
 
 
 def test_a_group_that_does_not_exist(lab1: Lab) -> None:

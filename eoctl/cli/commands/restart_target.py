@@ -1,5 +1,6 @@
 """The options of `restart plan` without an application file, as kafka-consumer-groups has them."""
 
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -7,12 +8,12 @@ from typing import Annotated, ClassVar
 from eoctl.cli.options import Ranked, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.restart.adhoc import MoveRequest, resolve_move, stored
+from eoctl.operations.restart.adhoc import MoveRequest, as_of, resolve_move, stored
 from eoctl.operations.restart.restart_request import AdHoc, read_text
 from recovery.errors import UsageError
 from recovery.restart.adhoc import Target
 from recovery.restart.plan_output import import_csv
-from recovery.selectors import parse_selector
+from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import MAX_OFFSET
 from recovery.times import duration, instant, rfc3339
 from recovery.values import replace
@@ -51,6 +52,10 @@ class AdHocTarget(Ranked):
     from_store: Annotated[
         str | None, option("--from-store STORE", "the offsets of another store: flink:DIR")
     ] = None
+    as_of: Annotated[
+        str | None,
+        option("--as-of T", "the offsets that the group had then: an instant, 2h ago"),
+    ] = None
 
     def refuse_any(self) -> None:
         """Raises UsageError: an application file says it all."""
@@ -69,6 +74,8 @@ class AdHocTarget(Ranked):
             return await resolve_move(
                 cluster, MoveRequest(self.group, await stored(cluster, self.from_store, selectors))
             )
+        if self.as_of is not None:
+            return await self._then(cluster, self.group, selectors)
         target = self._target(self.group)
         if target.kind == "from-file":
             if selectors or self.all_topics:
@@ -76,6 +83,21 @@ class AdHocTarget(Ranked):
         elif bool(selectors) == self.all_topics:
             raise UsageError("name topics with --topic, or give --all-topics")
         return await resolve_move(cluster, MoveRequest(self.group, target, selectors))
+
+    async def _then(self, cluster: Cluster, group: str, selectors: tuple[Selector, ...]) -> AdHoc:
+        """Return the move to what the group had at an instant."""
+        named = AdHocTarget(self.group, self.topic, self.all_topics, as_of=self.as_of)
+        if self != named:
+            raise UsageError("goes with --group, --topic and --all-topics alone", where="--as-of")
+        if bool(selectors) == self.all_topics:
+            raise UsageError("name topics with --topic, or give --all-topics")
+        now = now_ms()
+        at = instant(self.as_of or "", now, where="--as-of")
+        if at > now:
+            raise UsageError(f"{rfc3339(at)} is not over yet", where="--as-of")
+        print(f"as-of {rfc3339(at)}", file=sys.stderr)
+        target = await as_of(cluster, group, at, selectors)
+        return await resolve_move(cluster, MoveRequest(group, target))
 
     def _target(self, group: str) -> Target:
         targets: list[Target] = []
@@ -104,10 +126,8 @@ class AdHocTarget(Ranked):
             targets.append(Target("from-file", offsets=offsets))
         if len(targets) != 1:
             names = "--to-earliest, --to-latest-stable, --to-lso, --to-offset, --to-datetime, "
-            names += "--by-duration, --shift-by, --to-current, --from-file, --from-store"
+            names += "--by-duration, --shift-by, --to-current, --from-file, --from-store, --as-of"
             raise UsageError(f"give exactly one of {names}")
         if targets[0].kind in ("to-datetime", "by-duration"):
-            import sys
-
             print(f"{targets[0].kind} {rfc3339(targets[0].value)}", file=sys.stderr)
         return targets[0]

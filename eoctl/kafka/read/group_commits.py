@@ -1,7 +1,7 @@
 """Read groups' offset commits from `__consumer_offsets`, and the last batches of outputs, with
 which the commits are compared."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, offsets_partitions
@@ -10,15 +10,18 @@ from eoctl.kafka.read.fetch import Chunk, Range, read, read_all
 from eoctl.kafka.read.recent_log import Tail, newest
 from recovery.doctor.commit_ways import GroupRecord, group_records
 from recovery.facts import CommitTime, GroupTimes, Missing, TopicPartition, grouped, known
+from recovery.formats.batches import verify_crcs
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
-from recovery.inspect.log_part import LogPart
+from recovery.inspect.commits.commit_history import CommitHistory
+from recovery.inspect.log_part import LogPart, part_of
 from recovery.quoting import quoted, some
 from recovery.restart.commits import GroupCommit, LastCommits
-from recovery.values import Value
+from recovery.values import Value, replace
 
 TAIL = 1000  # offsets at the end of an output
+TRIES = 3  # of a log that is compacted while it is read
 
 
 async def last_commits(
@@ -39,6 +42,73 @@ async def last_commits(
     if number in failed:
         return {}, failed[number].detail
     return {key.topic_partition: c for key, c in commits.commits.items()}, None
+
+
+async def commit_history(
+    cluster: Cluster, group: str, begin: Callable[[], CommitHistory]
+) -> tuple[CommitHistory, int | None, list[Missing]]:
+    """Read the group's partition of `__consumer_offsets`, as it is, into a history from `begin`.
+
+    Returns the history, that partition's number (None: no group was ever known here), and what
+    could not be read. Nothing of it is kept but what the history keeps.
+    """
+    homes = await offsets_partitions(cluster)
+    if isinstance(homes, Missing):
+        return begin(), None, [homes]
+    if not homes:
+        return begin(), None, []
+    home = homes[coordinator_partition(group, len(homes))]
+    for _ in range(TRIES):
+        history = begin()
+        [p], _ = await collect.partition_offsets(cluster, (), [home])
+        if p.error or p.log_start_offset is None or p.high_watermark is None:
+            why = _Unread(p.error or "NO_ANSWER", _why(p.error or "its leader did not answer"))
+            return history, home.partition, [_missing(group, why)]
+        log = Range(*p.topic_partition, p.log_start_offset, p.high_watermark)
+        unread, brokers = await _read_history(cluster, log, history)
+        if unread is None and (first := _compacted(history)):
+            below = replace(log, start=min(first), end=history.whole_from)
+            again = begin()
+            unread, more = await _read_history(cluster, below, again)
+            brokers |= more
+            if not first <= set(again.first.values()):
+                unread = unread or _CHANGED
+        if unread is None and len(brokers) > 1:  # replicas are compacted independently
+            unread = _CHANGED
+        if unread is not _CHANGED:
+            break
+    if group in history.unreadable:
+        unread = _NEWER
+    return history, home.partition, [] if unread is None else [_missing(group, unread)]
+
+
+def _compacted(history: CommitHistory) -> set[int]:
+    """Return the offsets of first records that compaction may remove while they are read."""
+    return {at for at in history.first.values() if at < history.whole_from}
+
+
+async def _read_history(
+    cluster: Cluster, log: Range, history: CommitHistory
+) -> "tuple[_Unread | None, set[int]]":
+    """Add a range to a history. Returns why it was not read to its end, and who gave it."""
+    brokers: set[int] = set()
+    async for item in read(cluster, [log]):
+        if not isinstance(item, Chunk):
+            history.ended(log.end)
+            error = None if item.error is None else _Unread(item.error, _why(item.error))
+            return error, brokers
+        brokers.add(item.broker)
+        try:
+            part = part_of(item.records)
+            verify_crcs(item.records, part.scan)
+            history.add_part(part)
+        except CorruptError as error:
+            return _Unread("CORRUPT", error.sentence), brokers
+    return _Unread("TIMED_OUT", _why("TIMED_OUT")), brokers
+
+
+def _missing(group: str, why: "_Unread") -> Missing:
+    return Missing("group", why.error, why.detail, topic=CONSUMER_OFFSETS, id=group)
 
 
 async def recent_commits(
@@ -118,6 +188,11 @@ class _Unread(Value):
     detail: str
 
 
+_CHANGED = _Unread(
+    "COMPACTED_WHILE_READ",
+    "the group's partition of __consumer_offsets was compacted, or got another leader, while it "
+    "was read; run this again",
+)
 _NEWER = _Unread("UNSUPPORTED_VERSION", "their records are of a version that eoctl cannot read")
 
 
