@@ -17,13 +17,13 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
 from eoctl.host.clock import now_ms
-from eoctl.kafka.read import recent_log
+from eoctl.kafka.read.recent_log import Bounds
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.diagnose.recent_contests import recent_contests
+from eoctl.operations.diagnose import recent_contests as newest
 from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contests
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -188,7 +188,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
 ) -> None:
     """Whoever commits much beside a storm does not hide it; what is not read is not healthy."""
     topic_name = topic(storms)
-    monkeypatch.setattr(recent_log, "MOST_RECORDS", 100)
+    monkeypatch.setattr(newest, "OF_CONTESTS", Bounds(100, 16 << 20))
     asyncio.run(busy(storms, topic_name, transactions=120))
     [truth] = break_(storms, "fence-storm", hold=False)
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
@@ -198,7 +198,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     checked = eoctl("check", *FAST, "-o", "json", lab=storms)
     assert checked.json["complete"]
 
-    monkeypatch.setattr(recent_log, "MOST_BYTES", 1)
+    monkeypatch.setattr(newest, "OF_CONTESTS", Bounds(100, 1))
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
     assert not found.json["complete"]
     assert found.json["contests_unfinished"] > 0
@@ -214,7 +214,7 @@ def test_a_clock_of_ours_that_is_ahead_hides_no_contest(storms: Lab) -> None:
 
     async def seen(clock: Callable[[], int]) -> Contests:
         async with Client.to(storms.bootstrap_servers) as client:
-            return await recent_contests(client.cluster, clock)
+            return await newest.recent_contests(client.cluster, clock)
 
     for clock in (now_ms, lambda: now_ms() + ahead):
         found = asyncio.run(seen(clock))

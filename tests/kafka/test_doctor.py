@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as JobProducer
 
-from eoctl.kafka.read import recent_log
+from eoctl.kafka.read import group_commits
+from eoctl.kafka.read.recent_log import Bounds
 from eoctl.lab import admin, secure
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab, up
@@ -411,7 +412,7 @@ def test_a_group_that_commits_both_ways_is_found(
     rows = [one for one in found(examined(lab1)) if one[:2] == ("mixed-commits", "group")]
     assert [group for _, _, group in rows if group.startswith(name)] == [both]
     assert "mixed-commits" not in ran.stderr
-    monkeypatch.setattr(recent_log, "MOST_RECORDS", 4)
+    monkeypatch.setattr(group_commits, "OF_RECORDS", Bounds(4, 16 << 20))
     bounded = examined(lab1, both)
     assert (bounded.status, bounded.rows) == (0, [])
     assert "mixed-commits: only the last" in bounded.stderr

@@ -57,8 +57,10 @@ class Held(Value):
 class Live:
     """A Source whose answers come from the brokers."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, often: bool = False) -> None:
+        """often: asked every few seconds, so less of the newest records is read for contests."""
         self.cluster = cluster
+        self._often = often
 
     @property
     def cluster_id(self) -> str | None:
@@ -111,7 +113,8 @@ class Live:
     async def contests(self) -> Contests:
         from eoctl.operations.diagnose import recent_contests
 
-        return await recent_contests.recent_contests(self.cluster, self.now)
+        bounds = recent_contests.bounds(often=self._often)
+        return await recent_contests.recent_contests(self.cluster, self.now, bounds)
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

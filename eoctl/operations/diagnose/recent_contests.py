@@ -4,21 +4,17 @@ from collections.abc import Callable, Sequence
 
 from eoctl.kafka.ask import clocks, groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.recent_log import Tail, newest_states
+from eoctl.kafka.read.recent_log import OF_CONTESTS, OF_RECORDS, Bounds, Tail, newest_states
 from eoctl.operations.inspect.history_answer import contest_row
 from eoctl.operations.inspect.source import Source
 from eoctl.render.diagnose_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, possible_groups
-from recovery.diagnose.contest import (
-    WINDOW_MS,
-    Contests,
-    contests,
-    goes_on,
-)
+from recovery.diagnose.contest import WINDOW_MS, Contests, goes_on
+from recovery.diagnose.contest_log import ContestLog
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import GroupFacts, Missing
-from recovery.inspect.history import StateRecord
+from recovery.formats.batches import has_numpy
 from recovery.row import ErrorRow
 from recovery.times import rfc3339
 from recovery.values import replace
@@ -26,16 +22,25 @@ from recovery.values import replace
 NOT_SEEN = "ids that are contested there are not seen"
 
 
-async def recent_contests(cluster: Cluster, clock: Callable[[], int]) -> Contests:
+def bounds(*, often: bool) -> Bounds:
+    """Return what is read at most. Without numpy each record takes ten times as long."""
+    return OF_RECORDS if often or not has_numpy() else OF_CONTESTS
+
+
+async def recent_contests(
+    cluster: Cluster, clock: Callable[[], int], most: Bounds = OF_CONTESTS
+) -> Contests:
     """Return the contests that go on, with the groups of their owners. clock: ours, epoch ms."""
     now, late = clock(), 0
-    recent = await newest_states(cluster, now - WINDOW_MS)
+    recent = await _newest(cluster, now, most)
     if isinstance(recent, Tail) and not recent.tails.ranges:
         # idle, or all that is new is older than the window by our clock
         late = await _late(cluster, clock)
-        recent = await newest_states(cluster, now - late - WINDOW_MS) if late else recent
+        recent = await _newest(cluster, now - late, most) if late else recent
     if isinstance(recent, Missing):
         return Contests(missing=(recent,))
+    if recent.newest is not None:  # our clock may be behind the brokers'
+        late = min(late, now - recent.newest)
     found = _judged(recent, now - late)
     if found.read_from is not None:
         found = replace(found, read_from=found.read_from + late)
@@ -44,6 +49,10 @@ async def recent_contests(cluster: Cluster, clock: Callable[[], int]) -> Contest
     names = {name for c in found.contests for name in possible_groups(c.transactional_id)}
     owners, missing = await groups.find_groups(cluster, sorted(names))
     return replace(found, groups=tuple(owners), groups_missing=tuple(missing))
+
+
+async def _newest(cluster: Cluster, now: int, most: Bounds) -> Tail[ContestLog] | Missing:
+    return await newest_states(cluster, now - WINDOW_MS, ContestLog(), most)
 
 
 async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
@@ -55,11 +64,11 @@ async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
     return max((-c.ahead for c in measured if c.ahead < 0), default=0)
 
 
-def _judged(tail: Tail[StateRecord], now: int) -> Contests:
+def _judged(tail: Tail[ContestLog], now: int) -> Contests:
     """Return the contests that go on among the records, and what was not read."""
     return Contests(
-        tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
-        read_from=tail.read_from(now - WINDOW_MS),
+        tuple(c for c in tail.sink.contests if goes_on(c.initialisations[-1].at, now)),
+        read_from=tail.read_from,
         unfinished=len(tail.ends),
         missing=(
             *tail.not_read(NOT_SEEN),

@@ -12,7 +12,7 @@ from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.group_commits import recent_commits
-from eoctl.kafka.read.recent_log import newest_states
+from eoctl.kafka.read.recent_log import OF_RECORDS, Records, newest_states, states
 from eoctl.operations.inspect.lists import Scope, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
@@ -146,14 +146,14 @@ async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     if cluster.transaction_version < STRICT:
         return facts
     since = facts.now - WINDOW_MS
-    recent = await newest_states(cluster, since)
+    recent = await newest_states(cluster, since, Records(states), OF_RECORDS)
     if isinstance(recent, Missing):
         return replace(facts, missing_versions=(recent,))
     result = "which protocol ids there speak is not seen"
     return replace(
         facts,
-        client_versions=newest_versions(recent.records),
-        versions_from=recent.read_from(since),
+        client_versions=newest_versions(recent.sink.records),
+        versions_from=recent.read_from,
         versions_unfinished=len(recent.ends),
         missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
     )
@@ -169,8 +169,8 @@ async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     one = f"{result}; `eoctl doctor GROUP` reads only the partition of that group"
     return replace(
         facts,
-        commit_ways=commit_ways(recent.records),
-        commits_from=recent.read_from(since),
+        commit_ways=commit_ways(recent.sink.records),
+        commits_from=recent.read_from,
         commits_unfinished=len(recent.ends),
         missing_commits=(*recent.not_read(result), *recent.not_reached(one)),
     )
