@@ -17,14 +17,13 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
 from eoctl.host.clock import now_ms
-from eoctl.kafka.read import recent_log
-from eoctl.kafka.read.recent_log import recent_states
+from eoctl.kafka.read.recent_log import Bounds
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.diagnose.recent_contests import recent_contests
+from eoctl.operations.diagnose import recent_contests as newest
 from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contests
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -189,7 +188,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
 ) -> None:
     """Whoever commits much beside a storm does not hide it; what is not read is not healthy."""
     topic_name = topic(storms)
-    monkeypatch.setattr(recent_log, "MOST_RECORDS", 100)
+    monkeypatch.setattr(newest, "OF_CONTESTS", Bounds(100, 16 << 20))
     asyncio.run(busy(storms, topic_name, transactions=120))
     [truth] = break_(storms, "fence-storm", hold=False)
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
@@ -199,7 +198,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     checked = eoctl("check", *FAST, "-o", "json", lab=storms)
     assert checked.json["complete"]
 
-    monkeypatch.setattr(recent_log, "MOST_BYTES", 1)
+    monkeypatch.setattr(newest, "OF_CONTESTS", Bounds(100, 1))
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
     assert not found.json["complete"]
     assert found.json["contests_unfinished"] > 0
@@ -215,8 +214,7 @@ def test_a_clock_of_ours_that_is_ahead_hides_no_contest(storms: Lab) -> None:
 
     async def seen(clock: Callable[[], int]) -> Contests:
         async with Client.to(storms.bootstrap_servers) as client:
-            recent = await recent_states(client.cluster, WINDOW_MS, clock)
-            return await recent_contests(client.cluster, recent)
+            return await newest.recent_contests(client.cluster, clock)
 
     for clock in (now_ms, lambda: now_ms() + ahead):
         found = asyncio.run(seen(clock))
@@ -231,7 +229,7 @@ def test_decisions_are_counted_as_the_application_made_them(healthy: Lab, topic:
     def counted() -> tuple[int, int]:
         async def seen() -> Contests:
             async with Client.to(healthy.bootstrap_servers) as client:
-                return await recent_contests(client.cluster, now_ms)
+                return await newest.recent_contests(client.cluster, now_ms, often=True)
 
         found = asyncio.run(seen()).decided
         assert found is not None

@@ -110,7 +110,7 @@ class LiveCollection:
 
         async def use(cluster: Cluster) -> Parts:
             return await _judged(
-                Live(cluster), self.context, self.settings, self.pause, wants, cluster
+                Live(cluster, often=True), self.context, self.settings, self.pause, wants, cluster
             )
 
         return await _round(self._judging, use)

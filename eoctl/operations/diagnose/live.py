@@ -25,7 +25,6 @@ from recovery.facts import (
 from recovery.values import Value
 
 if TYPE_CHECKING:
-    from eoctl.kafka.read.recent_log import RecentStates
     from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
     from recovery.diagnose.contest import Contests
     from recovery.diagnose.diagnosis import Diagnosis
@@ -59,9 +58,10 @@ class Held(Value):
 class Live:
     """A Source whose answers come from the brokers."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, often: bool = False) -> None:
+        """often: asked every few seconds, so less of the newest records is read for contests."""
         self.cluster = cluster
-        self._recent: RecentStates | None = None
+        self._often = often
 
     @property
     def cluster_id(self) -> str | None:
@@ -112,19 +112,16 @@ class Live:
         )
 
     async def contests(self) -> Contests:
-        from eoctl.kafka.read.recent_log import recent_states
-        from eoctl.operations.diagnose.recent_contests import recent_contests
-        from recovery.diagnose.contest import WINDOW_MS
+        from eoctl.operations.diagnose import recent_contests
 
-        self._recent = await recent_states(self.cluster, WINDOW_MS, self.now)
-        return await recent_contests(self.cluster, self._recent)
+        return await recent_contests.recent_contests(self.cluster, self.now, often=self._often)
 
     async def examined(
         self, named: Sequence[str], transactions: Transactions | None = None
     ) -> DoctorFacts:
         from eoctl.operations.doctor.collecting import collect
 
-        return await collect(self.cluster, named, transactions, self._recent)
+        return await collect(self.cluster, named, transactions)
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

@@ -12,7 +12,7 @@ from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.group_commits import recent_commits
-from eoctl.kafka.read.recent_log import RecentStates, recent_states
+from eoctl.kafka.read.recent_log import OF_RECORDS, Records, newest_states, states
 from eoctl.operations.inspect.lists import Scope, ever_begun, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
@@ -31,11 +31,10 @@ async def collect(
     cluster: Cluster,
     named: Sequence[str] = (),
     transactions: Transactions | None = None,
-    recent: RecentStates | None = None,
 ) -> DoctorFacts:
     """Return the facts of the cluster. named: topics to examine besides those that ids write.
 
-    transactions, recent: every id described and the newest states, if they were read already.
+    transactions: every id described, if they were read already.
     """
     (
         seen,
@@ -64,7 +63,7 @@ async def collect(
     topic_settings, missing_settings = await _topic_settings(cluster, examined_topics(facts))
     facts = with_settings(facts, topic_settings, missing_settings)
     facts = await _with_members(cluster, facts)
-    facts = await _with_versions(cluster, facts, recent)
+    facts = await _with_versions(cluster, facts)
     return await _with_commits(cluster, facts)
 
 
@@ -112,23 +111,21 @@ async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     return replace(facts, groups=tuple(described), missing_groups=(*facts.missing_groups, *missing))
 
 
-async def _with_versions(
-    cluster: Cluster, facts: DoctorFacts, recent: RecentStates | None
-) -> DoctorFacts:
+async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     """Return the facts with the protocol that ids spoke within minutes, if it matters."""
     if cluster.transaction_version < STRICT:
         return facts
-    recent = recent or await recent_states(cluster, WINDOW_MS, now_ms)
-    tail = recent.tail
-    if isinstance(tail, Missing):
-        return replace(facts, missing_versions=(tail,))
+    since = facts.now - WINDOW_MS
+    recent = await newest_states(cluster, since, Records(states), OF_RECORDS)
+    if isinstance(recent, Missing):
+        return replace(facts, missing_versions=(recent,))
     result = "which protocol ids there speak is not seen"
     return replace(
         facts,
-        client_versions=newest_versions(tail.records),
-        versions_from=recent.read_from(),
-        versions_unfinished=len(tail.ends),
-        missing_versions=(*tail.not_read(result), *tail.not_reached(result)),
+        client_versions=newest_versions(recent.sink.records),
+        versions_from=recent.read_from,
+        versions_unfinished=len(recent.ends),
+        missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
     )
 
 
@@ -142,8 +139,8 @@ async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     one = f"{result}; `eoctl doctor GROUP` reads only the partition of that group"
     return replace(
         facts,
-        commit_ways=commit_ways(recent.records),
-        commits_from=recent.read_from(since),
+        commit_ways=commit_ways(recent.sink.records),
+        commits_from=recent.read_from,
         commits_unfinished=len(recent.ends),
         missing_commits=(*recent.not_read(result), *recent.not_reached(one)),
     )
