@@ -154,6 +154,26 @@ def test_an_id_that_does_not_show_is_not_ended(
     assert ongoing.sent == []
 
 
+def test_a_decision_whose_markers_do_not_come_is_waited_for_a_while(
+    ongoing: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for ever, and not as often as it can be asked."""
+    ongoing.state, looks = "PrepareAbort", 0
+
+    async def described(*given: Any) -> TransactionFacts:
+        nonlocal looks
+        looks += 1
+        assert looks < 200
+        return ongoing.row()
+
+    monkeypatch.setattr(shutting_out, "described", described)
+    monkeypatch.setattr(shutting_out, "PAUSE_SECONDS", 0.05)
+    with pytest.raises(RefusedError, match="it is PrepareAbort"):
+        sent(ongoing, step())
+    assert looks > 1
+    assert ongoing.sent == []
+
+
 @pytest.mark.parametrize("error", [*sorted(END_REFUSED), "NOT_COORDINATOR", "UNKNOWN_SERVER_ERROR"])
 def test_what_an_error_proves(ongoing: Coordinator, error: str) -> None:
     ongoing.answers = {0: error}
@@ -286,7 +306,15 @@ def test_what_an_earlier_run_left(
     assert (effect.done, effect.untouched, effect.resumable) == (done, untouched, resumable)
 
 
+def test_a_transaction_of_another_producer_id_is_not_the_planned_one(ongoing: Coordinator) -> None:
+    """Its epochs ran out, and its owner goes on with the next id."""
+    ongoing.state, ongoing.now = "Ongoing", Incarnation(OTHER, 0)
+    assert seen(ongoing, step(), None).done is True
+
+
 def test_an_end_alone_is_done_once_it_is_over(ongoing: Coordinator) -> None:
     ongoing.state = "CompleteAbort"
     effect = seen(ongoing, step(5, action="end", initialise=False), None)
     assert (effect.done, effect.beyond, effect.resumable) == (True, None, False)
+    ongoing.state = "PrepareAbort"
+    assert not seen(ongoing, step(5, action="end", initialise=False), None).resumable
