@@ -8,10 +8,11 @@ import pytest
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write.markers import END_REFUSED
 from eoctl.operations.change.steps import Effect
-from eoctl.operations.remedy import fence
+from eoctl.operations.remedy import fence, shutting_out
 from eoctl.operations.remedy.shutting_out import ShutOut
 from recovery.change.plan import Step
-from recovery.errors import RefusedError, UnverifiedError
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import TransactionFacts
 from recovery.inspect.incarnation import Incarnation
 from tests.unit.id_coordinator import (
     OTHER,
@@ -75,6 +76,8 @@ def test_a_fence_ends_the_transaction_and_raises_the_id_three_epochs(
     ongoing: Coordinator, version: int, outcome: str | None
 ) -> None:
     given = {} if outcome is None else {"outcome": outcome}
+    if outcome == "commit":
+        given["action"] = "commit-open"  # its name is not what counts
     raised = sent(ongoing, step(version, **given))
     first = 4 if version == 3 else 5
     end = end_of(version, 4, commit=outcome == "commit")
@@ -89,6 +92,12 @@ def test_an_end_alone_raises_nothing(ongoing: Coordinator, outcome: str) -> None
     alone = step(5, action="end", initialise=False, outcome=outcome)
     assert sent(ongoing, alone) is None
     assert ongoing.sent == [end_of(5, 4, commit=outcome == "commit")]
+
+
+def test_an_end_alone_that_is_over_is_refused(ongoing: Coordinator) -> None:
+    ongoing.state = "CompleteAbort"
+    with pytest.raises(RefusedError, match="no longer the planned one; nothing was sent"):
+        sent(ongoing, step(5, action="end", initialise=False))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -114,6 +123,55 @@ def test_an_end_that_was_carried_out_and_taken_over_is_not_raised(ongoing: Coord
     with pytest.raises(WireError):
         sent(ongoing, step(5, owner_is_gone=True))
     assert len(ongoing.sent) == 1
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_who_initialises_it_right_after_the_end(ongoing: Coordinator, *, gone: bool) -> None:
+    """Only the operator's word that the owner is gone lets a fence go beyond that process."""
+
+    def starts() -> None:
+        if len(ongoing.sent) == 1:
+            ongoing.initialised()
+
+    ongoing.then = starts
+    raised = sent(ongoing, step(5, owner_is_gone=gone, about=WRITES))
+    assert raised is not None
+    if gone:
+        assert raised == ShutOut(Incarnation(PID, 6), Incarnation(PID, 9))
+    else:
+        assert raised == ShutOut(USED, Incarnation(PID, 5), other=Incarnation(PID, 6))
+
+
+def test_an_id_that_does_not_show_is_not_ended(
+    ongoing: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def described(*given: Any) -> TransactionFacts:
+        raise IncompleteError("it is silent")
+
+    monkeypatch.setattr(shutting_out, "described", described)
+    with pytest.raises(RefusedError, match="it is silent; nothing was sent"):
+        sent(ongoing, step())
+    assert ongoing.sent == []
+
+
+def test_a_decision_whose_markers_do_not_come_is_waited_for_a_while(
+    ongoing: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for ever, and not as often as it can be asked."""
+    ongoing.state, looks = "PrepareAbort", 0
+
+    async def described(*given: Any) -> TransactionFacts:
+        nonlocal looks
+        looks += 1
+        assert looks < 200
+        return ongoing.row()
+
+    monkeypatch.setattr(shutting_out, "described", described)
+    monkeypatch.setattr(shutting_out, "PAUSE_SECONDS", 0.05)
+    with pytest.raises(RefusedError, match="it is PrepareAbort"):
+        sent(ongoing, step())
+    assert looks > 1
+    assert ongoing.sent == []
 
 
 @pytest.mark.parametrize("error", [*sorted(END_REFUSED), "NOT_COORDINATOR", "UNKNOWN_SERVER_ERROR"])
@@ -154,13 +212,17 @@ def test_without_the_lock_nothing_is_sent(ongoing: Coordinator) -> None:
     assert ongoing.sent == [end_of(5, 4)]
 
 
-@pytest.mark.parametrize("outcome", ["abort", "commit"])
+@pytest.mark.parametrize("outcome", [None, "abort", "commit"])
 @pytest.mark.parametrize("epoch", [4, 5])
 def test_a_fence_that_was_cut_off_only_raises(
-    ongoing: Coordinator, epoch: int, outcome: str
+    ongoing: Coordinator, epoch: int, outcome: str | None
 ) -> None:
-    ongoing.state, ongoing.now = f"Complete{outcome.capitalize()}", Incarnation(PID, epoch)
-    raised = sent(ongoing, step(5, outcome=outcome))
+    ongoing.state, ongoing.now = (
+        f"Complete{(outcome or 'abort').capitalize()}",
+        Incarnation(PID, epoch),
+    )
+    given = {} if outcome is None else {"outcome": outcome}
+    raised = sent(ongoing, step(5, **given))
     assert ongoing.sent == [init_of(e) for e in range(epoch, 7)]
     assert raised == ShutOut(USED, Incarnation(PID, 7))
 
@@ -244,7 +306,15 @@ def test_what_an_earlier_run_left(
     assert (effect.done, effect.untouched, effect.resumable) == (done, untouched, resumable)
 
 
+def test_a_transaction_of_another_producer_id_is_not_the_planned_one(ongoing: Coordinator) -> None:
+    """Its epochs ran out, and its owner goes on with the next id."""
+    ongoing.state, ongoing.now = "Ongoing", Incarnation(OTHER, 0)
+    assert seen(ongoing, step(), None).done is True
+
+
 def test_an_end_alone_is_done_once_it_is_over(ongoing: Coordinator) -> None:
     ongoing.state = "CompleteAbort"
     effect = seen(ongoing, step(5, action="end", initialise=False), None)
     assert (effect.done, effect.beyond, effect.resumable) == (True, None, False)
+    ongoing.state = "PrepareAbort"
+    assert not seen(ongoing, step(5, action="end", initialise=False), None).resumable
