@@ -158,6 +158,27 @@ def _commit_ways(data: Data) -> str:
     )
 
 
+def _outage(data: Data) -> str:
+    lasted = span(data["aborted"] - data["started"])
+    return (
+        f"{_name(data['transactional_id'])} began a transaction at {rfc3339(data['started'])}; it "
+        f"was aborted {lasted} later, past its timeout of {span(data['timeout_ms'])}. Its sink was "
+        f"silent from {rfc3339(data['silent_from'])} until {rfc3339(data['back'])}, "
+        f"{span(data['back'] - data['silent_from'])}"
+    )
+
+
+def _writers(data: Data) -> str:
+    return "; ".join(
+        (
+            f"{counted(w['producers'], 'producer')} "
+            + ("without an id" if w["prefix"] is None else f"with ids like {_name(w['prefix'])}")
+            + f", last on partition {w['partition']} at {rfc3339(w['last_timestamp'])}"
+        )
+        for w in data["writers"]
+    )
+
+
 SIGNS: Mapping[str, Callable[[Data], str]] = {
     "setting": _setting,
     "copies": _copies,
@@ -169,9 +190,12 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
         f"{counted(d['number'], 'id')} wrote a transaction of version 1 in the last "
         f"{counted(WINDOW_MS // 60_000, 'minute')}: {_names(d)}"
     ),
+    "outage": _outage,
+    "timed-out-ids": lambda d: f"{counted(d['number'], 'id')} of it timed out so: {_names(d)}",
     "client-lives": lambda d: f"by its name it belongs to {_name(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
     "commit-ways": _commit_ways,
+    "writers": _writers,
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
     "version": _version,
     "no-release": lambda d: (

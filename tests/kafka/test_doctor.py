@@ -302,6 +302,7 @@ def brief(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
         "transaction.max.timeout.ms": str(2 * HOUR_MS),
         "transaction.two.phase.commit.enable": "true",
         "unstable.api.versions.enable": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "transactional.id.expiration.ms": "8000",
         "offsets.retention.minutes": "60",
     }
@@ -380,6 +381,71 @@ def test_timeouts_and_expirations(brief: Lab, topic: MakeTopic) -> None:
         "slow-1",
     )
     until_found(brief, [("two-phase-off", "transactional-id", "two-phase-1")], "two-phase-1")
+
+
+def test_a_job_that_was_away_for_longer_than_its_timeout(brief: Lab, topic: MakeTopic) -> None:
+    """And none that ends its transaction in time, or that another owner ends."""
+    name = topic(brief)
+    ids = ("away-0-1", "away-0-2", "home-0-1", "home-0-2")
+
+    async def write_(number: int, **more: Any) -> Producer:
+        async with Client.of(brief.client_properties()) as client:
+            return await write(client, ids[number], name, **more)
+
+    def state(of: str) -> str:
+        return str(eoctl("txn", "describe", of, "-o", "json", lab=brief).rows[0]["state"])
+
+    before = time.time()
+    asyncio.run(write_(0, timeout_ms=1_000))
+    asyncio.run(write_(2, timeout_ms=60_000))
+    asyncio.run(write_(2, timeout_ms=60_000, commit=True))  # fences the one before
+    end = time.monotonic() + SEEN_SECONDS
+    while state(ids[0]) != "CompleteAbort":
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    ended = time.time()
+    assert found(examined(brief, *ids[:1])) == []  # whoever is still away has lost nothing more
+    asyncio.run(write_(1, commit=True))
+    asyncio.run(write_(3, commit=True))
+    ran = examined(brief, ids[0], *ids[2:])
+    assert found(ran) == [("timeout-too-short", "transactional-id", ids[0])]
+    data = ran.rows[0]["evidence"][0]["data"]
+    assert data["timeout_ms"] == 1_000
+    times = ("started", "silent_from", "aborted", "back")
+    moments = [before * 1000 - 1, *(data[key] for key in times), time.time() * 1000]
+    assert moments == sorted(moments)
+    assert data["back"] >= ended * 1000 - 1
+    assert data["aborted"] - data["started"] >= 1_000
+
+
+def test_an_exclusive_output_has_one_writer(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Its own producers are many; another application's is one too many."""
+    name = topic(lab1)
+    file = tmp_path / "app.toml"
+    file.write_text(
+        f'[app]\nname = "{name}"\nstrategy = "transactional"\ninputs = ["in"]\n'
+        f'outputs = ["{name}"]\n[app.store]\nkind = "kafka-group"\ngroup = "{name}"\n'
+    )
+
+    async def write_(*ids: str) -> None:
+        async with Client.of(lab1.client_properties()) as client:
+            for one in ids:
+                await write(client, one, name, commit=True)
+
+    asyncio.run(write_(f"{name}-mine-0", f"{name}-mine-1"))
+    alone = examined(lab1, name, "--app", str(file))
+    assert [one for one in found(alone) if one[0] == "two-writers"] == []
+    asyncio.run(write_(f"{name}-other-0"))
+    ran = examined(lab1, name, "--app", str(file))
+    [row] = [row for row in ran.rows if row["rule"] == "two-writers"]
+    assert (row["state"], row["subject"]["name"], ran.status) == ("finding", name, 1)
+    writers = row["evidence"][0]["data"]["writers"]
+    assert {(w["prefix"], w["producers"]) for w in writers} == {
+        (f"{name}-mine-", 2),
+        (f"{name}-other-", 1),
+    }
+    assert "two-writers" not in {r["rule"] for r in examined(lab1, name).rows}
+    assert ran.json["rules"] == alone.json["rules"] == examined(lab1, name).json["rules"] + 1
 
 
 class Job:
@@ -489,7 +555,13 @@ def test_what_a_user_may_not_see_names_the_right(secure_lab: Lab, topic: MakeTop
     assert hidden_ids.status == 3
     assert unknown(hidden_ids) == {
         (rule, "transactional ids: DESCRIBE")
-        for rule in ("timeout-long", "timeout-above-max", "two-phase-off", "idle-id-in-use")
+        for rule in (
+            "timeout-long",
+            "timeout-above-max",
+            "two-phase-off",
+            "timeout-too-short",
+            "idle-id-in-use",
+        )
     }
     unread = unknown(as_("no-topic-read"))
     assert ("mixed-commits", "__consumer_offsets: READ") in unread
@@ -504,7 +576,7 @@ def test_what_a_user_may_not_see_names_the_right(secure_lab: Lab, topic: MakeTop
     assert ("few-copies", "topics: DESCRIBE") in rights
     assert not [row for row in nobody.rows if row["state"] == "finding"]
     assert ("known-bug", "topics: DESCRIBE") in rights  # one of few copies
-    assert {rule for rule, _ in rights} == {*rules(), "known-bug"}
+    assert {rule for rule, _ in rights} == {*rules(), "known-bug"} - {"two-writers"}  # no --app
     assert ("speaks-v1", "__transaction_state: READ") in rights
     named = ("--topic", name, "--operation", "DescribeConfigs", "--deny-principal", "User:viewer")
     try:

@@ -17,11 +17,13 @@ from eoctl.operations.inspect.lists import Scope, ever_begun, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
 from recovery.doctor.expiry_rules import near_ids
-from recovery.doctor.findings import DoctorFacts, Settings
+from recovery.doctor.findings import DoctorFacts, Outage, Settings
 from recovery.doctor.from_partitions import examined_topics, from_partitions
-from recovery.doctor.setting_names import BROKER_SETTINGS, TOPIC_SETTINGS
+from recovery.doctor.outages import outages, precommitting
+from recovery.doctor.setting_names import BROKER_SETTINGS, DAY, TOPIC_SETTINGS
 from recovery.doctor.version_rules import STRICT, newest_versions
 from recovery.facts import Missing, Transactions, grouped
+from recovery.inspect.connect_ids import possible_groups, runs_on_connect
 from recovery.values import replace
 
 CHUNK = 500  # topics in one DescribeConfigs
@@ -64,6 +66,7 @@ async def collect(
     facts = with_settings(facts, topic_settings, missing_settings)
     facts = await _with_members(cluster, facts)
     facts = await _with_versions(cluster, facts)
+    facts = await _with_outages(cluster, facts)
     return await _with_commits(cluster, facts)
 
 
@@ -127,6 +130,31 @@ async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
         versions_unfinished=len(recent.ends),
         missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
     )
+
+
+async def _with_outages(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with the outages of a day, if a job may pre-commit."""
+    if not precommitting(t.transactional_id for t in facts.transactions.rows):
+        return facts
+    recent = await recent_states(cluster, DAY, now_ms)
+    tail = recent.tail
+    if isinstance(tail, Missing):
+        return replace(facts, missing_outages=(tail,))
+    result = "which jobs there were away for too long is not seen"
+    return replace(
+        facts,
+        outages=tuple(await _not_of_connect(cluster, outages(tail.records))),
+        outages_from=recent.read_from(),
+        outages_unfinished=len(tail.ends),
+        missing_outages=(*tail.not_read(result), *tail.not_reached(result)),
+    )
+
+
+async def _not_of_connect(cluster: Cluster, found: Sequence[Outage]) -> list[Outage]:
+    """Return the outages without those of tasks of Kafka Connect, which does not pre-commit."""
+    names = {name for o in found for name in possible_groups(o.transactional_id)}
+    workers, _ = await groups.find_groups(cluster, sorted(names)) if names else ([], [])
+    return [o for o in found if not runs_on_connect(o.transactional_id, workers)]
 
 
 async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from eoctl.kafka.connection.properties import parse_servers
+from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import Source
 from eoctl.render.diagnose_words import bound_notes
 from eoctl.render.doctor_words import change_argv, commit_notes, harm_of, remedy_of, sign_words
@@ -15,10 +16,12 @@ from recovery.doctor.accepting import accepted_name
 from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
 from recovery.doctor.findings import NOT_SEEN, DoctorFacts, DoctorRule, Finding, judged
 from recovery.doctor.narrowing import about_names, narrowed, shown, unknown_names
-from recovery.doctor.rules import RULES
+from recovery.doctor.rules import RULES, WITHOUT_APP
+from recovery.doctor.setting_names import DAY
 from recovery.doctor.version_rules import refuse_contradiction
 from recovery.doctor.versions import VersionRange
 from recovery.facts import Missing
+from recovery.selectors import parse_selector
 from recovery.values import replace
 from recovery.watch.check_rules import TRANSACTION_STATE
 
@@ -28,13 +31,20 @@ async def doctor(
     context: Context,
     names: Sequence[str],
     broker_version: VersionRange | None = None,
+    exclusive: Sequence[str] = (),
 ) -> Answer:
     """Judge the cluster's settings; with names only these topics, groups and transactional ids.
 
     broker_version: what somebody says that the brokers run; raise UsageError if none can.
+    exclusive: topics that one application alone writes, by its file.
     """
     facts = narrowed(running(await source.examined(names), broker_version), names)
-    found = shown(facts, judged(facts, RULES))
+    rules: Sequence[DoctorRule] = WITHOUT_APP
+    if exclusive:
+        scope = Scope(tuple(parse_selector(topic) for topic in exclusive))
+        outputs = await source.producers(scope, (), resolve=True)
+        facts, rules = replace(facts, outputs=outputs), RULES
+    found = shown(facts, judged(facts, rules))
     servers = parse_servers(context.properties["bootstrap.servers"])
     return Answer(
         schema="doctor",
@@ -44,7 +54,7 @@ async def doctor(
         errors=error_rows(
             dict.fromkeys([*facts.missing, *unknown_names(facts), *unknown_as_missing(found)])
         ),
-        extra={"rules": len(about_names(RULES) if names else RULES), "named": list(names)},
+        extra={"rules": len(about_names(rules) if names else rules), "named": list(names)},
         judging=True,
         finding=any(finding.state == "finding" for _, finding in found),
         notes=bounds_reached(facts),
@@ -65,6 +75,13 @@ def bounds_reached(facts: DoctorFacts) -> list[str]:
     unfinished = facts.versions_unfinished
     return [
         *bound_notes("speaks-v1", TRANSACTION_STATE, ago, unfinished, window_ms=WINDOW_MS),
+        *bound_notes(
+            "timeout-too-short",
+            TRANSACTION_STATE,
+            None if facts.outages_from is None else facts.now - facts.outages_from,
+            facts.outages_unfinished,
+            window_ms=DAY,
+        ),
         *commit_notes(facts),
     ]
 

@@ -292,6 +292,7 @@ class Offline:
             missing_brokers=(*hidden, *facts.missing_brokers),
             missing_versions=(Missing("topic", NOT_KEPT, records, topic=TRANSACTION_STATE),),
             missing_commits=(Missing("topic", NOT_KEPT, records, topic=CONSUMER_OFFSETS),),
+            missing_outages=(Missing("topic", NOT_KEPT, records, topic=TRANSACTION_STATE),),
         )
 
     async def groups(

@@ -17,7 +17,7 @@ from recovery.diagnose.diagnosis import Diagnosis
 from recovery.doctor.accepting import refuse_unknown, split_findings
 from recovery.doctor.as_checks import check_rows as doctor_rows
 from recovery.doctor.findings import judged
-from recovery.doctor.rules import RULES
+from recovery.doctor.rules import RULES, WITHOUT_APP
 from recovery.doctor.versions import VersionRange
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
@@ -106,7 +106,7 @@ async def check(
     if doctor is not None:
         examined = await source.examined((), observed.transactions)
         facts = running(examined, doctor.broker_version)
-    judgements = [] if facts is None else judged(facts, RULES)
+    judgements = [] if facts is None else judged(facts, WITHOUT_APP)
     found, accepted = split_findings(judgements, context.accept_findings)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
@@ -117,7 +117,7 @@ async def check(
     if limits.contested_ids is not None and contests is not None:
         rows.append(contested_ids(contests, observed.now, limits.contested_ids))
     if facts is not None:
-        rows += doctor_rows(found, RULES, accepted)
+        rows += doctor_rows(found, WITHOUT_APP, accepted)
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:

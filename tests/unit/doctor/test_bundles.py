@@ -14,13 +14,13 @@ from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import SeenDoctor
 from recovery.doctor.commit_ways import CommitWays
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.findings import DoctorFacts
-from recovery.doctor.rules import RULES
+from recovery.doctor.findings import DoctorFacts, Outage
+from recovery.doctor.rules import WITHOUT_APP
 from recovery.facts import GroupFacts, Transactions
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.values import replace
 from tests.unit.doctor.test_version_rules import NEW, running
-from tests.unit.doctor_facts import HOUR, REFUSED, txn, with_topic
+from tests.unit.doctor_facts import HOUR, NOW, REFUSED, txn, with_topic
 
 KEPT = Path(__file__).parents[2] / "kept" / "0.2.0" / "incident.eoctl"
 WAYS = {OffsetKey("billing", "orders", 0): CommitWays(4, 3, 2, 1_000, (7, 42))}
@@ -37,6 +37,7 @@ def everything() -> DoctorFacts:
         groups=(GroupFacts("billing", "Stable", members=(("c", "h"),)),),
         client_versions={"slow": 1},
         commit_ways=WAYS,
+        outages=(Outage("sink-0-7", NOW, 900_000, NOW + 901_000, NOW, NOW + HOUR),),
         missing_brokers=(REFUSED,),
     )
 
@@ -94,7 +95,7 @@ def test_a_bundle_of_an_older_version_cannot_tell_most_rules(
     assert {row["state"] for row in found} == {"unknown"}
     from_ids = {"timeout-long", "two-phase-off"}  # none is long, none is of two phases
     ids_alone = {"few-copies", "idle-id-in-use", "changelog-deletes", "changelog-forgets-deletes"}
-    assert {row["rule"] for row in found} >= {r.name for r in RULES} - from_ids - ids_alone
+    assert {row["rule"] for row in found} >= {r.name for r in WITHOUT_APP} - from_ids - ids_alone
     assert {row["remedy"] for row in found} == {"Ask the cluster: leave out --from."}
     assert {e["error"] for e in said["errors"]} == {"NOT_IN_BUNDLE"}
 
@@ -103,4 +104,4 @@ def test_check_reads_them_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", "--doctor", "--from", str(KEPT), "-o", "json"]) == 1
     by_rule = {row["rule"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert by_rule["doctor.verification-off"]["ok"] is None
-    assert len([name for name in by_rule if name.startswith("doctor.")]) == len(RULES)
+    assert len([name for name in by_rule if name.startswith("doctor.")]) == len(WITHOUT_APP)
