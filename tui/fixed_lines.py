@@ -13,6 +13,7 @@ from tui.screens.keys import Key
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    COUNTS,
     DOCTOR,
     FINDING,
     JOB,
@@ -21,6 +22,7 @@ from tui.screens.views import (
     NUMBERED,
     PARTITIONS,
     PLANS,
+    PREFIXES,
     RECOVER,
     WHY,
     Location,
@@ -141,7 +143,7 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", 
         parts.append((f"  {count(len(state.gone))} gone", "dim"))
     if view is RECOVER:
         return spread(tuple(parts), (), width)
-    kind = ONCE if view is DOCTOR else KEEP if view in (PLANS, JOBS) else LOOK
+    kind = ONCE if view in (DOCTOR, COUNTS, PREFIXES) else KEEP if view in (PLANS, JOBS) else LOOK
     age = aged(s, feed, state.data.collected_at, kind)
     return spread(tuple(parts), (age, (" ", "text")), width)
 

@@ -19,7 +19,7 @@ from tui.screens.doctor import doctor_table
 from tui.screens.groups import groups_table
 from tui.screens.overview import overview
 from tui.screens.partitions import partitions_table
-from tui.screens.producers import producers_table
+from tui.screens.producers import counts_table, prefixes_table, producers_table
 from tui.screens.transactions import transactions_table
 from tui.widgets.tables import TableData, TableRow
 from tui.widgets.text import safe
@@ -75,6 +75,8 @@ class Builder:
             ),
             "transactions": transactions_table(s, self.text),
             "producers": producers_table(s, self.text),
+            "counts": counts_table(s, self.text, replay=position is not None),
+            "prefixes": prefixes_table(s, self.text, replay=position is not None),
             "groups": groups_table(s, self._before("groups"), self.text),
             "plans": plan_and_job_lists.plans_table(s, self.text),
             "jobs": plan_and_job_lists.jobs_table(

@@ -31,6 +31,7 @@ from recovery.inspect.cluster_rows import (
     StripRow,
     TxnListRow,
 )
+from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.merge.log_rows import MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow
 from recovery.row import ErrorRow, Row
@@ -56,6 +57,8 @@ MODELS: Mapping[str, type[Row]] = {
     "jobs-list": JobRow,
     "jobs-show": JobRow,
     "doctor": DoctorRow,
+    "producers-summary": ProducersSummaryRow,
+    "txn-list-summary": TxnSummaryRow,
 }
 """By the schema of the answer; one without rows needs none."""
 _PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)

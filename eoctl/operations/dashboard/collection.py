@@ -3,7 +3,7 @@
 Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
 `judge` (verdicts, the page of `why`, a history: with a pause between two snapshots) and `keep`
 (plans, journal and jobs of this host). Each returns the parts it renewed and their cost. `examine`
-is asked once, when the screen of doctor opens.
+and `count` are asked once, when their screens open.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.change import changes
-from eoctl.operations.dashboard import bundling, examining
+from eoctl.operations.dashboard import bundling, counting, examining
 from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.prospects import prospects
-from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
+from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.recent_contests import with_found
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
@@ -59,6 +59,7 @@ class Collection(Protocol):
     async def judge(self, wants: Wants) -> Round: ...
     async def keep(self, wants: Wants) -> Round: ...
     async def examine(self, about: str) -> Round: ...
+    async def count(self, what: Counted) -> Round: ...
     def close(self) -> None: ...
 
 
@@ -122,6 +123,10 @@ class LiveCollection:
     async def examine(self, about: str) -> Round:
         """Return what doctor finds. about: names as a shell takes them, "": everything."""
         return await examining.examined(self.context, self.seconds, about)
+
+    async def count(self, what: Counted) -> Round:
+        """Return what grows, counted twice for its rate."""
+        return await counting.counted(self.context, self.seconds, self.pause, self.settings, what)
 
     def close(self) -> None:
         """Close every connection."""
@@ -203,6 +208,13 @@ class BundleCollection:
         """Return what doctor finds in the bundle. about: as of a cluster."""
         named = shlex.split(about)
         return Round({"doctor": await doctor(self.source, self.source.context, named)})
+
+    async def count(self, what: Counted) -> Round:
+        """Return what grows, counted; a bundle gives no rate."""
+        try:
+            return Round({"growth": await counting.of(self.source, self.settings, 0, what)})
+        except EoctlError as error:
+            return Round(problem=error.sentence)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

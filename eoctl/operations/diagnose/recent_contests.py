@@ -75,12 +75,13 @@ async def _newest(cluster: Cluster, now: int, often: bool) -> Tail[_Reading] | M
 
 
 async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
-    """Return by how many ms the slowest coordinator's clock is behind ours; 0: not known.
+    """Return by how many ms the cluster's slowest clock is behind ours; 0: none is, or not known.
 
-    Only an open transaction lets a clock be measured.
+    Only an open transaction lets a coordinator's clock be measured; else it is the controller's.
     """
     _, measured = await clocks.of_coordinators(cluster, clock)
-    return max((-c.ahead for c in measured if c.ahead < 0), default=0)
+    ahead = [c.ahead for c in measured] or [await clocks.of_controller(cluster, clock) or 0]
+    return max((-difference for difference in ahead if difference < 0), default=0)
 
 
 def _judged(tail: Tail[_Reading], now: int) -> Contests:
