@@ -5,7 +5,7 @@ the guarantee. at-least-once: no record is left out, some may come twice. at-mos
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -15,7 +15,15 @@ from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.inspect.commits.commit_history import CommitRecord
 from recovery.plurals import counted
 from recovery.quoting import some
-from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered
+from recovery.restart.decision import (
+    Check,
+    Guarantee,
+    InputDecision,
+    Promise,
+    RestartOrigin,
+    RestartPlan,
+    gathered,
+)
 from recovery.restart.input_rules import identity, moved, readable
 from recovery.restart.observed import Log, Observed, OffsetAt, Question, Unobserved
 from recovery.restart.positions import refuse_pending, results_belong
@@ -36,20 +44,28 @@ TargetKind = Literal[
     "from-file",
     "from-store",
     "as-of",
+    "from-cluster",
 ]
+End = Literal["earliest", "latest"]
+ENDS: tuple[End, ...] = get_args(End)
+"""Of a range of offsets between which a group continues: leave out nothing, or repeat nothing."""
 
 
 class Target(Value):
     """Where the offsets go. value: an offset for to-offset, a signed number for shift-by, an
     instant in epoch ms for to-datetime and by-duration (now less the duration). offsets: for
-    from-file and from-store; source: the store's name. to-latest-stable and to-lso both mean the
-    end that read_committed consumers see."""
+    from-file, from-store and from-cluster; source: the store's name. to-latest-stable and to-lso
+    both mean the end that read_committed consumers see. promise, checks, origins: of from-cluster,
+    whose offsets were found by comparing two clusters; None: the moves in records decide."""
 
     kind: TargetKind
     value: int = 0
     offsets: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
     source: str = ""
     commits: Mapping[TopicPartition, CommitRecord] = msgspec.field(default_factory=dict)
+    promise: Promise | None = None
+    checks: tuple[Check, ...] = ()
+    origins: tuple[RestartOrigin, ...] = ()
 
     def offset(self, log: Log, current: int | None, observed: Observed) -> int:
         """Return the new offset of a partition. Raises RefusedError where there is none."""
@@ -65,7 +81,7 @@ class Target(Value):
                 at_instant = observed.answer(OffsetAt(*log.topic_partition, self.value))
                 # No record is that late yet, and one can only come at the end.
                 return log.high_watermark if at_instant is None else at_instant
-            case "from-file" | "from-store":
+            case "from-file" | "from-store" | "from-cluster":
                 return self.offsets[log.topic_partition]
             case "as-of":
                 return self.commits[log.topic_partition].offset or 0
@@ -106,6 +122,7 @@ def decide_adhoc(
         raise IncompleteError(f"not looked at: {question}") from None
     guarantee, because = _guarantee(target, inputs, observed)
     checks = [c for decision in inputs for c in decision.checks] + list(_pairs(observed, inputs))
+    checks += target.checks
     if target.kind == "from-store":
         checks.append(results_belong(target.source))
     return RestartPlan(
@@ -133,6 +150,7 @@ def decide_adhoc(
             )
             for i in inputs
         ),
+        origins=target.origins,
     )
 
 
@@ -179,6 +197,8 @@ def _guarantee(
     target: Target, inputs: Sequence[InputDecision], observed: Observed
 ) -> tuple[Guarantee, str]:
     """Return the guarantee and why: markers alone do not count, an unknown number does."""
+    if target.promise is not None:
+        return target.promise.guarantee, target.promise.because
     skips = [i for i in inputs if i.direction == "skip" and i.records != 0]
     rewinds = [i for i in inputs if i.direction == "rewind" and i.records != 0]
     # Without a commit, the records below the new offset may never have been read. This is judged by
