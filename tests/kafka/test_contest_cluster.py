@@ -25,7 +25,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose import recent_contests as newest
-from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contest
+from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contest, Contests
 from recovery.facts import CoordinatorClock, Transactions
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic

@@ -136,17 +136,16 @@ async def _with_outages(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     """Return the facts with the outages of a day, if a job may pre-commit."""
     if not precommitting(t.transactional_id for t in facts.transactions.rows):
         return facts
-    recent = await recent_states(cluster, DAY, now_ms)
-    tail = recent.tail
-    if isinstance(tail, Missing):
-        return replace(facts, missing_outages=(tail,))
+    recent = await newest_states(cluster, facts.now - DAY, Records(states), OF_RECORDS)
+    if isinstance(recent, Missing):
+        return replace(facts, missing_outages=(recent,))
     result = "which jobs there were away for too long is not seen"
     return replace(
         facts,
-        outages=tuple(await _not_of_connect(cluster, outages(tail.records))),
-        outages_from=recent.read_from(),
-        outages_unfinished=len(tail.ends),
-        missing_outages=(*tail.not_read(result), *tail.not_reached(result)),
+        outages=tuple(await _not_of_connect(cluster, outages(recent.sink.records))),
+        outages_from=recent.read_from,
+        outages_unfinished=len(recent.ends),
+        missing_outages=(*recent.not_read(result), *recent.not_reached(result)),
     )
 
 
