@@ -258,6 +258,7 @@ def seen(coordinator: Coordinator, step: Step, raised: ShutOut | None) -> Effect
         ("CompleteCommit", 6, 7, "commit", "ASSUMED: the old process is dead"),
         ("Ongoing", 7, 7, "abort", "an owner goes on with epoch 7"),
         ("Empty", 6, 6, "abort", "ASSUMED: the old process is dead"),
+        ("CompleteAbort", 5, 5, "abort", "ASSUMED: the old process is dead"),
     ],
 )
 def test_how_a_finished_fence_ended(

@@ -7,9 +7,10 @@ import pytest
 
 from eoctl.kafka.ask import coordinators
 from eoctl.kafka.write.markers import Answered
-from eoctl.operations.remedy import shutting_out
+from eoctl.operations.remedy import raising, shutting_out
 from eoctl.operations.remedy.shutting_out import Raising, ShutOut, taken_over
-from recovery.errors import IncompleteError, UnverifiedError
+from recovery.change.plan import Step
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import Missing, TransactionFacts
 from recovery.inspect.incarnation import Incarnation
 from recovery.remedy.repairs import InitRequest
@@ -210,3 +211,80 @@ def test_an_id_that_is_not_described(
     else:
         with pytest.raises(IncompleteError, match=found):
             asyncio.run(described)
+
+
+def raise_step(**changed: Any) -> Step:
+    given = {
+        "producer_id": PID,
+        "producer_epoch": 4,
+        "above": 4,
+        "timeout_ms": 60_000,
+        "end_version": None,
+        "coordinator": 1,
+        "owner_is_gone": True,
+    }
+    about = changed.pop("about", [])
+    parameters = given | changed
+    return Step(
+        action="raise-id", target="x", parameters=parameters, does="", stands_on=(), about=about
+    )
+
+
+def raised_by(coordinator: Coordinator, planned: Step) -> ShutOut:
+    def ensure_held() -> None:
+        coordinator.held += 1
+
+    return asyncio.run(raising.send(nobody(), planned, ensure_held))
+
+
+@pytest.mark.parametrize(("version", "first"), [(None, init_of(4)), (5, end_of(5, 4))])
+def test_a_raise_of_an_idle_id(ongoing: Coordinator, version: int | None, first: object) -> None:
+    ongoing.state = "CompleteCommit"
+    raised = raised_by(ongoing, raise_step(end_version=version))
+    assert raised == ShutOut(USED, Incarnation(PID, 7))
+    assert ongoing.sent == [first, init_of(5), init_of(6)]
+    assert ongoing.held == 3
+
+
+def test_a_raise_counts_from_the_higher_epoch(ongoing: Coordinator) -> None:
+    """That of the marker, with which the owner may still write."""
+    ongoing.state = "Empty"
+    raised = raised_by(ongoing, raise_step(above=5))
+    assert raised == ShutOut(Incarnation(PID, 5), Incarnation(PID, 8))
+
+
+@pytest.mark.parametrize("gone", [True, False])
+@pytest.mark.parametrize("wrote", [True, False])
+def test_a_raise_and_who_initialised_the_id_since_the_plan(
+    ongoing: Coordinator, *, gone: bool, wrote: bool
+) -> None:
+    """A fence leaves that process alone, unless it was to end one that writes; a raise before a
+    marker does not."""
+    ongoing.state = "CompleteCommit"
+    ongoing.initialised()
+    about = [{"looks": {"wrote": True}}] if wrote else []
+    raised = raised_by(ongoing, raise_step(owner_is_gone=gone, about=about))
+    if gone and not wrote:
+        assert raised == ShutOut(USED, USED, other=Incarnation(PID, 5))
+        assert ongoing.now == Incarnation(PID, 5)
+    else:
+        assert raised.proven
+        assert ongoing.now == Incarnation(PID, 7)
+
+
+@pytest.mark.parametrize("error", ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "UNKNOWN_SERVER_ERROR"])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_raise_that_is_refused(ongoing: Coordinator, error: str, at: int) -> None:
+    """Nothing was changed: proven by the error and by the id, which is as it was before."""
+    ongoing.state, ongoing.answers = "Empty", {at: error}
+    kind = RefusedError if at == 0 and error.startswith("TRANS") else UnverifiedError
+    with pytest.raises(kind, match=error):
+        raised_by(ongoing, raise_step())
+
+
+def test_a_timeout_above_the_brokers_is_a_refusal(ongoing: Coordinator) -> None:
+    ongoing.state, ongoing.answers = "Empty", {0: "INVALID_TRANSACTION_TIMEOUT"}
+    with pytest.raises(RefusedError, match="nothing was changed") as refused:
+        raised_by(ongoing, raise_step())
+    assert "its timeout is 1m, above" in str(refused.value.remedy)
+    assert "to 60000 or more" in str(refused.value.remedy)
