@@ -16,7 +16,7 @@ from recovery.inspect.log_tokens import encoded
 
 MOST_IDS = 100_000
 """Ids that are kept at once: those whose newest record is no end of a transaction, and those that
-were initialised again. 100,000 take some 40 MB."""
+were initialised again. 100,000 take some 30 MB."""
 
 _EPOCH, _STATE, _HEAD = 10, 16, 17  # positions in a value: of both, and the end of these fields
 _QUICK = {

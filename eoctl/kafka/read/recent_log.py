@@ -31,7 +31,7 @@ class Bounds(Value):
 
 OF_RECORDS = Bounds(40_000, 16 << 20)
 """Where each record is kept in memory."""
-OF_CONTESTS = Bounds(400_000, 128 << 20)
+OF_CONTESTS = Bounds(400_000, 160 << 20)
 """Where records are counted as they arrive: a minute of 5,000 records a second, and some more."""
 
 R = TypeVar("R")

@@ -133,7 +133,7 @@ def test_a_partition_that_breaks_off_is_named_and_the_others_count() -> None:
     assert corrupt.error == "CORRUPT"
     assert "grant" not in corrupt.detail
     assert "2 of 50 partitions" in too_much.detail
-    assert "128 MiB" in too_much.detail
+    assert "160 MiB" in too_much.detail
     assert found.number is None
 
 
