@@ -22,7 +22,9 @@ from tests.timing import Timing
 # a crowded machine is slow to draw examples, which says nothing of the code
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # `make test` says the same of the same code; `make test-long` draws other examples each time
-settings.register_profile("same", settings.get_profile("crowded"), derandomize=True)
+settings.register_profile(
+    "same", settings.get_profile("crowded"), derandomize=True, max_examples=40
+)
 settings.load_profile("crowded" if SHARE >= 1 else "same")
 
 RUN_FOLDER = "EOCTL_TEST_RUN"
