@@ -118,6 +118,8 @@ class LastCommits(GroupLog):
     ) -> None:
         if value is None:
             self._counts[key] = None
+            for mine in self._open.values():  # the coordinator drops them too
+                mine.pop(key, None)
             return
         commit = GroupCommit(
             self._partition,

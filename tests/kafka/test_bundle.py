@@ -326,6 +326,7 @@ def test_no_cluster_and_no_settings_are_needed(scene: Scene, tmp_path: Path) -> 
         ("txn", "fence", "x", "--pid", "1", "--epoch", "0"),
         ("context", "test"),
         ("offsets", "show"),
+        ("offsets", "history", "x"),
         ("bundle", "create", "another"),
     ],
     ids=" ".join,

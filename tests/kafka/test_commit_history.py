@@ -134,7 +134,7 @@ def commits(consumer: Any, topic: str, *offsets: int, partition: int = 0) -> Non
         assert done.error is None
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.long)])
 def test_a_group_through_time(lab1: Lab, topic: MakeTopic, tmp_path: Path, protocol: str) -> None:
     """Its member, Kafka's tool, eoctl, transactions that were committed, aborted, are open."""
     where, group = filled(lab1, topic), new_group()
@@ -192,6 +192,53 @@ async def in_transactions(lab: Lab, group: str, where: str) -> tuple[int, int]:
         other = await Producer.init(client, f"{group}-b")
         await other.send_offsets(group, {TopicPartition(where, 0): 60})
         return pid, other.producer_id
+
+
+def test_a_step_back_of_a_restarted_application(lab1: Lab, topic: MakeTopic) -> None:
+    """Its id is initialised again, and commits less: the transaction log says so."""
+    where, group = filled(lab1, topic), new_group()
+
+    async def committing(*offsets: int) -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            owner = await Producer.init(client, f"{group}-a")
+            for offset in offsets:
+                await owner.send_offsets(group, {TopicPartition(where, 0): offset})
+                await owner.commit()
+
+    asyncio.run(committing(10, 20))
+    begun = now()
+    asyncio.run(committing(5, 6))
+    rows = history(lab1, group).rows
+    assert [row["event"] for row in rows] == [None, None, "back", None]
+    times = [row["initialised_at"] for row in rows]
+    assert times == [None, None, times[2], None]
+    assert (rfc3339(begun) or "") < times[2] < rows[2]["timestamp"]
+    people = eoctl("offsets", "history", group, lab=lab1)
+    assert f"went back from 20 to 5: what is between is read again, by {group}-a;" in people.text
+    assert f"that id was initialised at {times[2]}" in people.text
+
+
+@pytest.mark.long
+def test_an_offset_that_is_deleted_while_a_transaction_holds_a_newer_one(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    """Kafka drops the pending one too: its COMMIT brings nothing back."""
+    where, group = filled(lab1, topic), new_group()
+    commit(lab1, group, {(where, 0): 10})
+
+    async def in_between() -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            owner = await Producer.init(client, f"{group}-a")
+            await owner.send_offsets(group, {TopicPartition(where, 0): 20})
+            await asyncio.to_thread(reset, lab1, group, "--delete-offsets", "--topic", where)
+            await owner.commit()
+
+    asyncio.run(in_between())
+    assert committed(lab1, group) == {}
+    rows = history(lab1, group).rows
+    assert column(rows, "committed_offset", "outcome", "counts") == [
+        *((10, None, True), (20, "committed", False), (None, None, True))
+    ]
 
 
 async def aborted(lab: Lab, name: str) -> None:

@@ -334,6 +334,10 @@ def test_what_is_denied_is_said(secure_lab: Lab, topic: MakeTopic) -> None:
     ran = eoctl("offsets", "show", "--group", group, "-o", "json", *as_user("nobody"))
     assert (ran.status, ran.rows) == (3, [])
     assert "GROUP_AUTHORIZATION_FAILED" in {e["error"] for e in ran.json["errors"]}
+    ran = eoctl("offsets", "history", group, "-o", "json", *as_user("nobody"))
+    assert (ran.status, ran.rows, ran.json["whole"]) == (3, [], False)
+    denied = {"GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
+    assert {e["error"] for e in ran.json["errors"]} == denied
 
 
 def test_a_named_group_needs_no_look_at_the_internal_topic(

@@ -154,7 +154,7 @@ def offsets_history(
         int | None,
         option(
             "--newest N",
-            "commits of each partition, and all that stand out [1000; with --since: all]",
+            "of each partition, and all that stand out [1000; with --since or --until: all]",
             min=1,
         ),
     ] = None,
@@ -165,7 +165,7 @@ def offsets_history(
     """
     now = now_ms()
     window = (_ago(since, now), None if until is None else instant(until, now, where="--until"))
-    if newest is None and since is None:
+    if newest is None and window == (None, None):
         newest = commit_history.NEWEST
     selectors = topics.selectors()
 

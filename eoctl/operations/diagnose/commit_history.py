@@ -7,14 +7,18 @@ from eoctl.kafka.ask.configs import broker_configs
 from eoctl.kafka.ask.groups import NOT_FOUND, find_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import group_commits
+from eoctl.operations.diagnose.live import Live
+from eoctl.operations.inspect.history_answer import history
 from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.stores.journal_files import Journal
 from recovery.answers import Answer, error_rows
 from recovery.change.journal import JournalEntry
 from recovery.errors import EoctlError, RefusedError
 from recovery.facts import GroupFacts, Missing, TopicPartition
+from recovery.inspect.cluster_rows import HistoryRow
 from recovery.inspect.commits.commit_history import CommitHistory, CommitRecord
 from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, history_row, producer_ids
+from recovery.row import ErrorRow
 from recovery.selectors import Selector
 from recovery.times import rfc3339
 from recovery.values import Value
@@ -44,28 +48,25 @@ async def commit_history(
     def selects(partition: TopicPartition) -> bool:
         return not selectors or any(s.matches(*partition) for s in selectors)
 
-    history, home, more = await group_commits.commit_history(
+    past, home, more = await group_commits.commit_history(
         cluster, group, lambda: CommitHistory(group, selects, newest=newest, since=since)
     )
     missing += more
-    commits = [c for c in history.commits() if until is None or c.timestamp < until]
-    if facts.state == "Dead" and not history.first and not missing:
+    commits = [c for c in past.commits() if until is None or c.timestamp < until]
+    if facts.state == "Dead" and not past.first and not missing:
         missing.append(Missing("group", NOT_FOUND, "no such group, and no commit of it", id=group))
-    pids = producer_ids(commits)
-    owners = await look_at_owners(cluster, pids) if pids else None
-    if owners is not None:
-        missing += owners.missing
+    ids, states, unseen = await _owners(cluster, commits)
     retention = None
     if any(c.event == "deleted" for c in commits):
         retention = await _retention(cluster)
     written = _written(group, cluster.cluster_id)
-    ids = {t.producer_id: t.transactional_id for t in (owners.rows if owners else ())}
     rows: list[OffsetsHistoryRow] = [
         history_row(
             c,
             group,
             -1 if home is None else home,
             ids=ids,
+            states=states,
             retention_ms=retention,
             entry=next((w.entry for w in written if w.wrote(c)), None),
         )
@@ -76,21 +77,21 @@ async def commit_history(
         cluster.cluster_id,
         now_ms(),
         rows,
-        error_rows(missing),
+        [*error_rows(missing), *unseen],
         extra={
             "group": group,
             "type": facts.type,
             "state": facts.state,
             "coordinator_partition": home,
-            "whole": not more and history.whole_from == 0,
-            "complete_since": rfc3339(history.complete_since),
-            "left_out": history.left_out,
+            "whole": not more and past.whole_from == 0,
+            "complete_since": rfc3339(past.complete_since),
+            "left_out": past.left_out,
             "offsets_retention_ms": retention,
         },
         notes=[
             f"no commit for {s.text} is left in __consumer_offsets"
             for s in selectors
-            if not more and not any(s.matches(*p) for p in history.first)
+            if not more and not any(s.matches(*p) for p in past.first)
         ],
     )
 
@@ -106,6 +107,30 @@ async def _group(cluster: Cluster, group: str) -> tuple[GroupFacts, list[Missing
             remedy="see its start offsets with `eoctl offsets show --group`",
         )
     return facts, missing
+
+
+async def _owners(
+    cluster: Cluster, commits: Sequence[CommitRecord]
+) -> tuple[dict[int, str], list[HistoryRow], list[ErrorRow]]:
+    """Return the transactional ids by producer id, and what could not be seen.
+
+    Of commits with an event also the records of `__transaction_state` between the commit before and
+    this one.
+    """
+    pids = producer_ids(commits)
+    if not pids:
+        return {}, [], []
+    owners = await look_at_owners(cluster, pids)
+    ids = {t.producer_id: t.transactional_id for t in owners.rows}
+    errors = error_rows(owners.missing)
+    moves = [c for c in commits if c.event is not None and c.producer_id is not None]
+    if not moves:
+        return ids, [], errors
+    window = min(c.before_timestamp or 0 for c in moves), max(c.timestamp for c in moves) + 1
+    answer = await history(Live(cluster), (), producer_ids(moves), window)
+    states = [row for row in answer.rows if isinstance(row, HistoryRow)]
+    former = {s.producer_id: s.transactional_id for s in states if s.producer_id is not None}
+    return former | ids, states, [*errors, *answer.errors]
 
 
 async def _retention(cluster: Cluster) -> int | None:

@@ -62,8 +62,16 @@ def _sentence(row: OffsetsHistoryRow) -> str:
     if row.event == "reset" and not row.proven:
         text += "; a guess: records of its members may have been compacted"
     if row.event == "back":
-        by = {"member": ", by a member of the group", "transaction": f", by {_by(row)}"}
+        by = {
+            "member": ", by a member of the group",
+            "no-member": ", by a client that assigns its partitions itself, or a tool",
+            "transaction": f", by {_by(row)}",
+        }
         text += by.get(row.committed_by or "", ", by whom is not known")
+    if row.initialised_at is not None:
+        text += (
+            f"; that id was initialised at {rfc3339(row.initialised_at)}: an application started"
+        )
     return f"{where} {text}"
 
 

@@ -259,18 +259,25 @@ class CommitHistory(GroupLog):
         commit = replace(commit, counts=True)
         if before is not None and before.offset is not None:
             commit = replace(commit, before=before.offset, before_timestamp=before.since)
-            event, proven = self._event(commit, before.offset)
+            event, proven = self._event(commit, before, before.offset)
             commit = replace(commit, event=event, proven=proven)
         self._counted[where] = commit
         self._note_stood(commit)
         self._keep(commit)
 
-    def _event(self, commit: CommitRecord, before: int) -> tuple[Event | None, bool | None]:
-        """Return what must be called out about a commit, and whether it is proven."""
+    def _event(
+        self, commit: CommitRecord, before: CommitRecord, offset: int
+    ) -> tuple[Event | None, bool | None]:
+        """Return what must be called out about a commit, and whether it is proven.
+
+        Who commits without members again and again, and goes ahead, is no tool: Flink does so.
+        """
         if commit.offset is None:
             return "deleted", True
-        distance = commit.offset - before
-        if distance and commit.committed_by == "no-member" and self.had_members:
+        distance = commit.offset - offset
+        without_members = commit.committed_by == "no-member" and self.had_members
+        again = distance > 0 and before.committed_by == "no-member"
+        if distance and without_members and not again:
             return "reset", commit.by_proven
         if distance < 0:
             return "back", True

@@ -182,8 +182,23 @@ def test_a_step_back_after_records_that_are_gone() -> None:
 
 
 def test_ahead_without_members_is_a_reset() -> None:
-    assert events(state(0, 0), commit(1, 40), commit(2, 90))[-1] == ("reset", True)
-    assert events(state(0, 0), commit(1, 40), commit(2, 40))[-1] == (None, None)
+    left = state(0, 1), commit(1, 40), state(2, 0)
+    assert events(*left, commit(3, 90))[-1] == ("reset", True)
+    assert events(*left, commit(3, 40))[-1] == (None, None)
+    transaction = commit(2, 40, 7), end(3, 7, COMMIT)
+    assert events(state(0, 1), state(1, 0), *transaction, commit(4, 90))[-1] == ("reset", True)
+
+
+def test_a_job_that_took_a_group_over_is_no_tool() -> None:
+    """Flink commits without members; only its first commit, and its steps back, stand out."""
+    took_over = [state(0, 1), commit(1, 40), state(2, 0), *(commit(n, n * 20) for n in (3, 4, 5))]
+    assert [event for event, _ in events(*took_over)] == [None, "reset", None, None]
+    assert events(*took_over, commit(6, 70))[-1] == ("reset", True)
+
+
+def test_what_eoctl_wrote_is_a_reset() -> None:
+    row = history_row(of(commit(0, 10), commit(1, 12))[-1], GROUP, 3, ids={}, entry="j-1")
+    assert (row.event, row.proven, row.journal_entry) == ("reset", True, "j-1")
 
 
 def test_a_leap_is_a_guess() -> None:
@@ -235,7 +250,7 @@ def test_an_expired_offset_is_a_guess(
     day = 86_400_000
     late = Written(1, key(), None, time=days * day)
     ms = None if retention is None else retention * day
-    row = history_row(of(commit(0, 10), late)[-1], GROUP, 3, ids={}, retention_ms=ms, entry=None)
+    row = history_row(of(commit(0, 10), late)[-1], GROUP, 3, ids={}, retention_ms=ms)
     assert (row.event, row.proven, row.deleted, row.previous_offset) == (event, proven, True, 10)
     assert (row.committed_offset, row.moved, row.previous_timestamp) == (None, None, START)
 
