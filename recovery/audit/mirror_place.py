@@ -6,7 +6,6 @@ not read must follow. Pairs that occur once on each side are seen while both log
 others are in the table of unmatched records.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -136,118 +135,120 @@ def placed(around: Around, table: Table | None, bounds: Bounds) -> Place:
     """Return where the group continues. table: the unmatched records; None: there are none."""
     import numpy as np
 
-    groups = [] if table is None else list(_groups(table, around.offset, bounds))
-    mine = np.zeros(0, np.int64) if table is None else table.offset[table.side == SOURCE]
+    none = np.zeros(0, np.int64)
+    groups = None if table is None else _Groups(table, around.offset, bounds)
+    mine = none if table is None else table.offset[table.side == SOURCE]
     read, unread = around.mirror_offsets(mine)
-    earliest = min([bounds.end, *unread[:1].tolist(), *(g.earliest for g in groups if g.needed)])
-    latest = max([bounds.first, *(read[-1:] + 1).tolist(), *(g.latest for g in groups if g.read)])
-    once = max([latest, *(g.latest for g in groups)])  # from here on nothing comes twice
-    copied = [
-        (int(g.copies[-1]), g.last_source)
-        for g in groups
-        if g.last_source is not None and len(g.copies)
-    ]
-    if around.last is not None:
-        copied.append((around.last[1], around.last[0]))
+    some, too_many, all_too_many = (none, none, none) if groups is None else groups.limits()
+    earliest = min([bounds.end, *unread[:1].tolist(), *some.tolist()[:1]])
+    latest = max([bounds.first, *(read[-1:] + 1).tolist(), *too_many.tolist()[-1:]])
+    once = max([latest, *all_too_many.tolist()[-1:]])  # from here on nothing comes twice
 
     def at(offset: int) -> Continued:
-        alone = [g for g in groups if g.last_source is None]
-        return Continued(
-            offset=offset,
-            again=int((read >= offset).sum()) + sum(g.again(offset) for g in groups),
-            left=int((unread < offset).sum()) + sum(g.left(offset) for g in groups),
-            hidden=sum(g.after(offset) for g in groups if g.hidden),
-            new=sum(g.after(offset) for g in alone),
-            only_before=sum(len(g.copies) - g.after(offset) for g in alone),
-            repeated=sum(g.repeated(offset, bounds) for g in alone),
-        )
+        costs = (0,) * 6 if groups is None else groups.costs(offset)
+        again, left, *others = costs
+        again += int((read >= offset).sum())
+        left += int((unread < offset).sum())
+        return Continued(offset, again, left, *others)
 
+    last = None if groups is None else groups.last
+    if around.last is not None and (last is None or around.last[1] > last[1]):
+        last = around.last
     return Place(
         exact=at(min(once, earliest)) if latest <= earliest else None,
         earliest=at(earliest),
         latest=at(latest),
-        lost=sum(g.lost for g in groups),
-        next_source=max(copied)[1] + 1 if copied else None,
+        lost=0 if groups is None else groups.lost,
+        next_source=None if last is None else last[0] + 1,
         reach=bounds.reach + 1,
     )
 
 
-@dataclass(slots=True)
-class _Group:
-    """Equal records. copies: their mirror offsets, rising. read: the group has read some.
+class _Groups:
+    """The groups of equal records, as columns with a value for each group.
 
-    needed: copies that the group must still read; allowed: those that it may. They differ where
-    the mirror lacks some of several equal records and nobody can say which. lost: unread records
-    without a copy. last_source: the last source offset; None: the source has none. hidden: it has
-    only aborted or open ones. time: timestamp (ms), None if not compared.
+    needed: copies that the group of readers must still read; allowed: those that it may. They
+    differ where the mirror lacks some of several equal records and nobody can say which. lost:
+    unread records without a copy. last: source and mirror offset of the mirror's last copy.
     """
 
-    copies: "NDArray[np.int64]"
-    read: bool
-    needed: int
-    allowed: int
-    lost: int
-    last_source: int | None
-    hidden: bool
-    time: int | None
+    def __init__(self, table: Table, offset: int, bounds: Bounds) -> None:
+        import numpy as np
 
-    @property
-    def _counts(self) -> bool:
-        return self.last_source is not None and not self.hidden
+        self._bounds, self._size = bounds, len(table.start)
+        source = (table.side == SOURCE) & (table.offset <= bounds.reach)
+        concealed = (table.side == SOURCE_ABORTED) | (table.side == SOURCE_OPEN)
+        n, hidden = self._number(table.group[source]), self._number(table.group[concealed])
+        copies = (table.side == MIRROR) & ((n > 0)[table.group] | (table.offset >= bounds.first))
+        self._group, self._copy = table.group[copies], table.offset[copies]
+        self._copies = self._number(self._group)
+        self._begin = np.cumsum(self._copies) - self._copies
+        unread = self._number(table.group[source & (table.offset >= offset)])
+        self._read = n - unread
+        self._needed = np.minimum(unread, self._copies)
+        self._allowed = np.minimum(unread, np.maximum(self._copies - self._read, 0))
+        self._known, self._hidden = n > 0, (n == 0) & (hidden > 0)
+        self._alone = ~self._known & ~self._hidden
+        self.lost = int(np.minimum(unread, np.maximum(n - self._copies, 0)).sum())
+        self._old = self._may_be_old(table)
+        self.last = self._last(table, np.where(self._known[table.group], source, concealed))
 
-    @property
-    def earliest(self) -> int:
-        return int(self.copies[-self.needed])
+    def _number(self, rows: "NDArray[np.intp]") -> "NDArray[np.int64]":
+        import numpy as np
 
-    @property
-    def latest(self) -> int:
-        """Return the first offset after which no copy is too many; -1: any."""
-        if not self._counts or len(self.copies) <= self.allowed:
-            return -1
-        return int(self.copies[-self.allowed - 1]) + 1
+        return np.bincount(rows, minlength=self._size).astype(np.int64)
 
-    def after(self, offset: int) -> int:
-        return int((self.copies >= offset).sum())
+    def _may_be_old(self, table: Table) -> "NDArray[np.bool_]":
+        """Return which groups the source may have had, and deleted or compacted."""
+        import numpy as np
 
-    def again(self, offset: int) -> int:
-        return max(0, self.after(offset) - self.allowed) if self._counts else 0
+        times, began = table.fields.get("timestamp"), self._bounds.began
+        if self._bounds.compacted or (began is not None and times is None):
+            return np.ones(self._size, np.bool_)
+        if began is None or times is None:
+            return np.zeros(self._size, np.bool_)
+        old: NDArray[np.bool_] = times[table.start].astype(np.int64) < began
+        return old
 
-    def left(self, offset: int) -> int:
-        return max(0, self.needed - self.after(offset))
+    def _last(self, table: Table, sources: "NDArray[np.bool_]") -> tuple[int, int] | None:
+        import numpy as np
 
-    def repeated(self, offset: int, bounds: Bounds) -> int:
-        """Return how many copies from `offset` on may be of records that the source deleted."""
-        after = self.after(offset)
-        old = bounds.began is not None and (self.time is None or self.time < bounds.began)
-        if old or bounds.compacted:
-            return after
-        return max(0, after - (after == len(self.copies)))
+        rows = np.flatnonzero(~self._alone[self._group])
+        if not len(rows):
+            return None
+        row = rows[self._copy[rows].argmax()]
+        mine = table.offset[sources & (table.group == self._group[row])]
+        return int(mine.max()), int(self._copy[row])
 
+    def limits(self) -> tuple["NDArray[np.int64]", ...]:
+        """Return three sorted lists of offsets, one for each group that has a limit: up to where
+        enough copies follow; from where not too many do, for groups of which some are read, and for
+        all."""
+        import numpy as np
 
-def _groups(table: Table, offset: int, bounds: Bounds) -> Iterator[_Group]:
-    """Yield the groups of equal records that are in the mirror, or that it should have."""
-    ends = [*table.start[1:].tolist(), len(table.group)]
-    times = table.fields.get("timestamp")
-    for start, end in zip(table.start.tolist(), ends, strict=True):
-        offsets, sides = table.offset[start:end], table.side[start:end]
-        copies = offsets[sides == MIRROR]
-        mine = offsets[(sides == SOURCE) & (offsets <= bounds.reach)]
-        concealed = offsets[(sides == SOURCE_ABORTED) | (sides == SOURCE_OPEN)]
-        if not len(mine):
-            copies = copies[copies >= bounds.first]
-        n, c = len(mine), len(copies)
-        unread = int((mine >= offset).sum())
-        read = n - unread
-        sources = mine if n else concealed
-        if not n and not c:
-            continue
-        yield _Group(
-            copies=copies,
-            read=read > 0,
-            needed=min(unread, c),
-            allowed=min(unread, max(c - read, 0)),
-            lost=min(unread, max(0, n - c)),
-            last_source=int(sources[-1]) if len(sources) else None,
-            hidden=not n and len(concealed) > 0,
-            time=None if times is None else int(times[start]),
+        behind = self._begin + self._copies
+        enough = np.flatnonzero(self._needed > 0)
+        most = np.flatnonzero(self._known & (self._copies > self._allowed))
+        some_read = most[self._read[most] > 0]
+        return (
+            np.sort(self._copy[(behind - self._needed)[enough]]),
+            np.sort(self._copy[(behind - self._allowed - 1)[some_read]] + 1),
+            np.sort(self._copy[(behind - self._allowed - 1)[most]] + 1),
         )
+
+    def costs(self, offset: int) -> tuple[int, ...]:
+        """Return the numbers of `Continued`, in its order."""
+        import numpy as np
+
+        after = self._number(self._group[self._copy >= offset])
+        alone = np.where(self._alone, after, 0)
+        repeated = np.where(self._old, alone, np.maximum(alone - (alone == self._copies), 0))
+        costs = (
+            np.where(self._known, np.maximum(after - self._allowed, 0), 0),
+            np.maximum(self._needed - after, 0),
+            np.where(self._hidden, after, 0),
+            alone,
+            np.where(self._alone, self._copies - after, 0),
+            np.where(self._alone, repeated, 0),
+        )
+        return tuple(int(one.sum()) for one in costs)

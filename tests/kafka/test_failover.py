@@ -268,9 +268,35 @@ def test_what_one_side_has_deleted_is_named(world: World) -> None:
     assert "what it has not read is deleted" in refused.text
 
 
+def test_a_mirror_with_its_own_times_one_made_again_and_one_with_fewer_partitions(
+    world: World, topic: MakeTopic
+) -> None:
+    began = int(time.time() * 1000) - 3_600_000
+    ids = [_ids(0, 300), _ids(10_000, 20)]
+    write(world.a, world.topic, ids, began)
+    stamped = topic(world.b, 2, 1, {"message.timestamp.type": "LogAppendTime"})
+    write(world.b, stamped, ids, began)
+    mine, theirs = read(world.a, world.topic, 0), read(world.b, stamped, 0)
+    group = world.group({0: mine[200][0]})
+    [plan] = world.plan(group, "--map", f"{world.topic}={stamped}").rows
+    assert [i["restart_offset"] for i in plan["inputs"]] == [theirs[199][0] + 1]
+    assert plan["guarantee"] == "exactly-once"
+    assert "300 records of both clusters are equal in key, value and headers" in {
+        c["detail"] for c in plan["checks"]
+    }
+    # its topic was deleted: the mirror goes on in a new one, from record 220 on
+    write(world.b, world.mirror, [ids[0][220:]], began)
+    [plan] = world.plan(group, "--map", f"{world.topic}={world.mirror}").rows
+    assert [i["restart_offset"] for i in plan["inputs"]] == [0]
+    assert (plan["guarantee"], plan["origins"][0]["left_out"]) == ("at-most-once", 20)
+    both = world.group({0: 10, 1: 10})
+    refused = world.plan(both, "--map", f"{world.topic}={topic(world.b)}")
+    assert (refused.status, "it has 1 partition" in refused.text) == (4, True)
+
+
 def _delete(lab: Lab, topic: str, before: int) -> None:
-    where = TopicPartition(topic, 0, before)
-    AdminClient(lab.client_properties()).delete_records([where])[where].result(20)
+    admin, where = AdminClient(lab.client_properties()), TopicPartition(topic, 0, before)
+    admin.delete_records([where])[where].result(20)
 
 
 def test_refusals_say_what_to_do(world: World) -> None:
@@ -311,8 +337,6 @@ def test_a_real_mirror_maker(
     settings = {
         f"{SOURCE}.consumer.isolation.level": "read_committed",
         "b.exactly.once.source.support": "enabled" if exactly_once else "disabled",
-        "dedicated.mode.enable.internal.rest": "true" if exactly_once else "false",
-        "listeners": "http://127.0.0.1:0" if exactly_once else "",
     }
     maker = MirrorMaker(tmp_path / "maker", lab1, lab3, name, settings)
     began = int(time.time() * 1000) - 3_600_000

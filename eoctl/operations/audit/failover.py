@@ -28,6 +28,7 @@ from recovery.audit.mirror_place import Around
 from recovery.audit.mirror_table import FIELDS, explained
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
+from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.restart.adhoc import End, Target
 from recovery.restart.decision import Check
@@ -78,6 +79,7 @@ class _Failover:
         self._source = source
         self._mirror = mirror
         self._asked = request
+        self._counts: dict[str, int] = {}  # the mirror's partitions
         self._reading = AuditOptions(reading.check_crc, reading.max_rate, reading.progress, most=0)
 
     async def resolved(self) -> AdHoc:
@@ -163,6 +165,7 @@ class _Failover:
                     remedy=f"name its mirror: --map {topic}=TOPIC; or leave it out: --topic",
                 )
             names[topic] = alike[0]
+        self._counts = {t.name: len(t.partitions) for t in metadata.topics.values()}
         return names
 
     async def _of_topic(
@@ -170,6 +173,14 @@ class _Failover:
     ) -> list[Found]:
         """Compare the partitions of one topic. The mirror's ends are read first."""
         partitions = tuple((p, p) for _, p in sorted(commits))
+        count_there = self._counts.get(copy, 0)
+        if 0 < count_there <= partitions[-1][0]:
+            raise RefusedError(
+                f"it has {counted(count_there, 'partition')}, and the group has committed "
+                f"{topic}:{partitions[-1][0]}: partitions pair by number",
+                where=copy,
+                remedy="the mirror spreads records otherwise: restart by time, --to-datetime",
+            )
         theirs, mine = [
             await self._ranges(cluster, replace(parse_selector(name), partitions=partitions))
             for cluster, name in ((self._mirror, copy), (self._source, topic))

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from recovery.audit.mirror_entries import Entries, joined
 from recovery.audit.mirror_pairs import Pairing
 from recovery.audit.mirror_place import Around, Bounds, Place, placed
+from recovery.audit.mirror_table import MIRROR, SOURCE_ABORTED, SOURCE_OPEN, Table
 from recovery.audit.mirror_unmatched import UnmatchedRecords, sorted_digests
 from recovery.formats.columns import ColumnBatch
 from recovery.shared.record_digests import key_ranges, record_digests
@@ -118,3 +120,41 @@ def test_what_the_group_reads_is_what_it_had_not_read(seed: int, alike: bool) ->
     assert sum((needed - reads).values()) == found.latest.left
     assert not any(reads[one] for one in set(source[:read]) - set(source[read:]))
     assert (found.lost, chosen.new, chosen.hidden) == (0, 0, 0)
+
+
+def _table(places: Sequence[tuple[int, int, int]], times: Sequence[int]) -> Table:
+    """places: (group, side, offset), sorted. times: of each group."""
+    group, side, offset = (np.array(column) for column in zip(*places, strict=True))
+    start = np.searchsorted(group, range(len(times)))
+    return Table(group, start, offset, side, {"timestamp": np.array(times, np.uint64)[group]})
+
+
+@pytest.mark.parametrize(
+    ("began", "compacted", "repeated"), [(None, False, 2), (1_005, False, 3), (None, True, 4)]
+)
+def test_records_only_in_the_mirror_are_new_or_old_ones(
+    began: int | None, compacted: bool, repeated: int
+) -> None:
+    """Nobody knows the source of three of them; one was aborted there, one is not decided."""
+    places = [
+        (0, MIRROR, 3),  # only in the mirror, before the offset
+        (0, MIRROR, 14),  # and once more after it
+        (1, MIRROR, 15),
+        (1, MIRROR, 16),
+        (2, MIRROR, 17),
+        (3, MIRROR, 18),
+        (3, SOURCE_ABORTED, 30),
+        (4, MIRROR, 19),
+        (4, SOURCE_OPEN, 31),
+    ]
+    around = Around(20)
+    around.see(np.array([18, 20]), np.array([8, 10]))
+    bounds = Bounds(31, 0, 20, began, timed=True, compacted=compacted)
+    times = [1_009, 1_001, 1_009, 1_009, 1_009]  # the second group is older than `began`
+    found = placed(around, _table(places, times), bounds)
+    assert found.exact == found.latest
+    counts = found.latest
+    assert (counts.offset, counts.again, counts.left, found.lost) == (9, 0, 0, 0)
+    assert (counts.new, counts.only_before, counts.hidden) == (4, 1, 2)
+    assert counts.repeated == repeated
+    assert found.next_source == 32
