@@ -23,6 +23,7 @@ PACKAGES = {
     "man": "man-db",
     "mandb": "man-db",
     "systemd-analyze": "systemd",
+    "debootstrap": "debootstrap",
 }
 """Program → the Debian package that brings it."""
 NOT_RUN = "NOT RUN: "
