@@ -40,6 +40,18 @@ class Record(NamedTuple):
     def leader_epoch(self) -> int:
         return self.epoch
 
+    def topic(self) -> str:
+        return self.of.topic
+
+    def partition(self) -> int:
+        return self.of.partition
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 7
+
+    def headers(self) -> None:
+        return None
+
     def key(self) -> None:
         return None
 
