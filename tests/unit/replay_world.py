@@ -33,6 +33,7 @@ class Record(NamedTuple):
     at: int
     content: bytes
     epoch: int = 0
+    time: int = 7
 
     def offset(self) -> int:
         return self.at
@@ -47,7 +48,7 @@ class Record(NamedTuple):
         return self.of.partition
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, 7
+        return 1, self.time
 
     def headers(self) -> None:
         return None

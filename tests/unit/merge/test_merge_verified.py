@@ -118,6 +118,14 @@ def test_an_output_that_is_another_record(world: World, at: int) -> None:
     assert answer.finding
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_copy_has_the_time_of_its_record(world: World, *, copied: bool) -> None:
+    """An application that makes something else of every record is none that replays."""
+    world.logs[OUT] = [r._replace(time=8) for r in world.logs[OUT]]
+    answer = verified(world, copied=copied)
+    assert [row.records for row in answer.rows] == ([5] if copied else [])  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("start", [1, 3, 4])
 def test_outputs_are_compared_from_their_base_on(world: World, start: int) -> None:
     """What is before it was written by others, as they may."""
