@@ -33,12 +33,25 @@ class Record(NamedTuple):
     at: int
     content: bytes
     epoch: int = 0
+    time: int = 7
 
     def offset(self) -> int:
         return self.at
 
     def leader_epoch(self) -> int:
         return self.epoch
+
+    def topic(self) -> str:
+        return self.of.topic
+
+    def partition(self) -> int:
+        return self.of.partition
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.time
+
+    def headers(self) -> None:
+        return None
 
     def key(self) -> None:
         return None

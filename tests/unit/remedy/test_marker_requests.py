@@ -1,4 +1,4 @@
-"""The requests that change a transaction: each field, and what an answer gives."""
+"""The requests that change a transaction, field by field, and a marker's plan."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,7 +14,20 @@ from eoctl.kafka.write.markers import (
     initialise_producer,
     write_marker,
 )
-from recovery.remedy.repairs import EndRequest, InitRequest, MarkerRequest
+from eoctl.operations.remedy import marker, raising, stake
+from eoctl.operations.remedy.remedy_plan import RemedyRequest
+from recovery.change.plan import Step
+from recovery.diagnose.diagnosis import Judged
+from recovery.errors import RefusedError
+from recovery.facts import (
+    PartitionFacts,
+    ProducerFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
+from recovery.inspect.observation import OpenTransaction
+from recovery.remedy.repairs import MARKER_ACTION, EndRequest, InitRequest, MarkerRequest
 
 
 class Broker:
@@ -110,3 +123,116 @@ def test_an_id_is_initialised_by_its_epoch(given: Any, found: Answered) -> None:
     assert (at, versions) == (2, {"least": 3, "most": 4})  # 3: names an epoch (KIP-360)
     assert (question.transactional_id, question.producer_id, question.producer_epoch) == ("x", 7, 5)
     assert question.transaction_timeout_ms == 60_000
+
+
+AT = TopicPartition("t", 3)
+
+
+def planned(
+    monkeypatch: pytest.MonkeyPatch,
+    request: RemedyRequest,
+    *owners: TransactionFacts,
+    version: int | None = 5,
+) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    """The marker of producer 7, epoch 5, whose transaction began at 20."""
+
+    async def nothing(*given: Any) -> None:
+        return None
+
+    async def of_leader(cluster: Any, leader: int) -> int:
+        assert leader == 2
+        return 1
+
+    async def of_coordinator(cluster: Any, broker: int) -> int | None:
+        assert broker == 1
+        return version
+
+    async def evidence(cluster: Any, judged: Any, outcome: str) -> dict[str, Any]:
+        return {"partition": "t:3", "outcome": outcome}
+
+    async def at_stake(*given: Any) -> dict[str, Any]:
+        return {"stake": True}
+
+    monkeypatch.setattr(marker, "step_evidence", evidence)
+    monkeypatch.setattr(marker, "_write_version", of_leader)
+    monkeypatch.setattr(raising, "refuse_short_log", nothing)
+    monkeypatch.setattr(raising, "refuse_timeout", nothing)
+    monkeypatch.setattr(raising, "end_version", of_coordinator)
+    monkeypatch.setattr(stake, "of", at_stake)
+    monkeypatch.setattr(stake, "costs", lambda about, outcome: (f"{outcome} costs",))
+    row = ProducerFacts(*AT, 7, 5, 9, 1, 11, 20)
+    judged = SimpleNamespace(
+        about=OpenTransaction(*AT, 7, 20),
+        newest=SimpleNamespace(
+            producer=lambda producer_id: row if producer_id == 7 else None,
+            transactions=Transactions(owners),
+        ),
+        partition=PartitionFacts(*AT, "id", 2, 6, (2,), 0, 20, 40),
+        start=SimpleNamespace(producer_epoch=4),
+        verdict=SimpleNamespace(name="orphan", rule="r", proven_outcome=None, decision=None),
+    )
+    return asyncio.run(marker.marker_steps(cast("Cluster", None), cast("Judged", judged), request))
+
+
+def owner(epoch: int, state: str = "Empty", name: str = "x") -> TransactionFacts:
+    return TransactionFacts(name, 1, 7, state, epoch, 60_000, 1, ())
+
+
+ABORT = RemedyRequest("abort", "t:3", 7, 20)
+
+
+def test_a_plan_of_one_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can write with its epoch any more."""
+    [step], observed = planned(monkeypatch, ABORT, owner(6))
+    assert (step.action, step.target, step.harms) == (MARKER_ACTION, "t:3", ())
+    p = step.parameters
+    assert (p["producer_id"], p["outcome"], p["leader"]) == (7, "abort", 2)
+    assert (p["start_offset"], p["described_epoch"], p["last_sequence"]) == (20, 5, 9)
+    assert (p["end_offset"], p["without_proof"]) == (40, False)
+    assert step.about == [{"partition": "t:3", "outcome": "abort"}]
+    assert observed == {
+        "t:3 pid 7": {
+            "topic_id": "id",
+            "leader": 2,
+            "leader_epoch": 6,
+            "start_offset": 20,
+            "start_batch_epoch": 4,
+            "producer_epoch": 5,
+            "last_sequence": 9,
+            "coordinator_epoch": 11,
+            "verdict": "orphan",
+            "rule": "r",
+            "proven_outcome": None,
+            "decision_offset": None,
+        }
+    }
+
+
+@pytest.mark.parametrize("outcome", ["abort", "commit"])
+@pytest.mark.parametrize("version", [5, None])
+def test_an_idle_id_that_could_write_with_its_epoch_is_raised_first(
+    monkeypatch: pytest.MonkeyPatch, outcome: str, version: int | None
+) -> None:
+    request = RemedyRequest("resolve", "t:3", 7, 20, outcome=outcome)
+    steps, observed = planned(monkeypatch, request, owner(5), version=version)
+    first, second = steps
+    assert (first.action, first.target) == (raising.ACTION, "x")
+    assert first.parameters["above"] >= 5
+    assert first.parameters["end_version"] == version
+    assert first.parameters["owner_is_gone"] is False
+    assert (second.action, second.parameters["outcome"]) == (MARKER_ACTION, outcome)
+    assert len(first.harms) == (2 if outcome == "commit" else 1)
+    assert set(observed) == {"id x", "t:3 pid 7"}
+
+
+def test_a_marker_without_proof_says_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = RemedyRequest("resolve", "t:3", 7, 20, outcome="commit", without_proof=True)
+    [step], _ = planned(monkeypatch, request)
+    assert step.harms == ("commit costs",)
+    assert step.about[0]["stake"]
+    assert step.parameters["without_proof"] is True
+
+
+def test_no_marker_while_an_owner_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RefusedError, match="somebody may write with the marker's epoch"):
+        planned(monkeypatch, ABORT, owner(5, "Ongoing"))

@@ -72,6 +72,7 @@ def raised_until(
     by_end: bool = False,
     insist: bool = False,
     version: int = 5,
+    mine: Incarnation | None = None,
 ) -> ShutOut:
     def ensure_held() -> None:
         coordinator.held += 1
@@ -86,7 +87,7 @@ def raised_until(
         ensure_held=ensure_held,
         first=True,
     )
-    return asyncio.run(made.until_shut_out(used, coordinator.now))
+    return asyncio.run(made.until_shut_out(used, mine or coordinator.now))
 
 
 def test_an_idle_id_is_raised_by_its_end_first(ongoing: Coordinator) -> None:
@@ -158,6 +159,17 @@ def test_one_that_initialised_it_between_two_requests(
     else:
         assert raised == ShutOut(USED, Incarnation(PID, 5), other=Incarnation(PID, 6))
         assert not raised.proven
+
+
+def test_one_that_ended_a_transaction_before_the_first_request_is_another(
+    ongoing: Coordinator,
+) -> None:
+    """Nothing was sent yet: no request of ours can have aborted it."""
+    ongoing.state, mine = "CompleteAbort", ongoing.now
+    ongoing._next()
+    raised = raised_until(ongoing, mine=mine)
+    assert raised == ShutOut(USED, USED, other=Incarnation(PID, 5))
+    assert ongoing.sent == []
 
 
 def test_a_transaction_that_our_raise_aborted_is_no_newcomer(ongoing: Coordinator) -> None:

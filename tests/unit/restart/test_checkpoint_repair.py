@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eoctl.operations.restart.spark_checkpoint_copy import _answer
 from eoctl.operations.state.spark_state import as_text
 from eoctl.stores import spark_checkpoint
 from recovery.formats.reader import CorruptError
 from recovery.formats.spark_checkpoint import BatchOffsets, batch_offsets, commit_metadata
 from recovery.restart.checkpoint_repair import (
+    CheckpointDiagnosis,
     CheckpointFiles,
     Progress,
     StoreVersions,
@@ -183,3 +186,58 @@ def test_values_as_texts() -> None:
         b"true",
         b"\xed\xa0\x80",
     ]
+
+
+def answered(
+    diagnosis: CheckpointDiagnosis, made: Path | None = None
+) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """What `restart checkpoint` says beside its rows, its rows by file, and if it is a finding."""
+    answer = _answer(Path("/kept"), "q", diagnosis, made)
+    rows = {row.file: row for row in answer.rows}  # type: ignore[attr-defined]
+    return dict(answer.extra), rows, answer.finding
+
+
+def test_the_answer_of_a_whole_checkpoint() -> None:
+    said, rows, finding = answered(diagnose(WHOLE))
+    assert (rows, finding) == ({}, False)
+    assert said == {
+        "checkpoint": "/kept",
+        "query_id": "q",
+        "batch": 7,
+        "in_flight": False,
+        "whole": True,
+        "way": None,
+        "resume_batch": None,
+        "replanned": [],
+        "meaning": None,
+        "refused": None,
+        "mended": None,
+    }
+
+
+def test_the_answer_of_one_that_an_event_mends() -> None:
+    diagnosis = diagnose(LOST, event(7, 60, 75))
+    said, rows, finding = answered(diagnosis)
+    assert (said["whole"], said["mended"], finding) == (False, None, True)
+    assert diagnosis.remedy is not None
+    assert said["way"] == diagnosis.remedy.way
+    assert said["resume_batch"] == diagnosis.remedy.batch
+    assert said["meaning"] == words(diagnosis.remedy)
+    row = rows["offsets/7"]
+    assert (row.blocks, row.repair, row.effect) == (True, "written", "proven")
+    assert row.finding is not None
+    assert row.because is not None
+    said, _, finding = answered(diagnosis, Path("/copy"))
+    assert (said["mended"], finding) == ("/copy", False)
+
+
+def test_the_answer_of_one_that_goes_back() -> None:
+    said, rows, _ = answered(diagnose(LOST, rewind=True))
+    assert (said["way"], said["resume_batch"]) == ("next", 6)
+    assert rows["commits/7"].repair == "left-out"
+    assert rows["commits/7"].finding is None
+    assert not rows["commits/7"].blocks
+    said, rows, finding = answered(diagnose(LOST))
+    assert (said["way"], said["replanned"], finding) == (None, [], True)
+    assert said["refused"]
+    assert {row.repair for row in rows.values()} == {"none"}
