@@ -101,10 +101,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-SERIAL = {"lab3": "three", "secure_lab": "secure"}
+SERIAL = {"lab3": "three", "secure_lab": "secure", "lab2": "two"}
 """Fixtures of labs that one worker alone starts, and their names.
 
-Their tests stop brokers, or their three brokers are dear. A folder's tests with one of them run on
+Their tests stop brokers, or their brokers are dear. A folder's tests with one of them run on
 one worker, one after the other and before the folder's other tests; then the lab is taken down.
 """
 WITH_BROKERS = ("kafka", "spark", "tui")

@@ -19,6 +19,7 @@ from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import brokers
 from eoctl.lab.cluster import Lab, lab_names, up
+from eoctl.lab.drills.catalogue import CYCLE
 from eoctl.lab.record import LabSpec, Node
 from recovery.values import replace
 from tests.conftest import RUN_FOLDER, take_labs_down
@@ -89,7 +90,7 @@ def start_lab(lab_state: Path) -> Iterator[Callable[[LabSpec], Lab]]:
     take_labs_down(set(lab_names()) - before - SHARED)
 
 
-SHARED = {"one", "three", "secure", "tui-one"}
+SHARED = {"one", "two", "three", "secure", "tui-one"}
 REBALANCE = {
     "leader.imbalance.check.interval.seconds": "2",
     "leader.imbalance.per.broker.percentage": "0",
@@ -108,6 +109,12 @@ SOON = {
 def lab1(lab_state: Path) -> Lab:
     """One broker, open listener. Shared: leave its settings as they are."""
     return up(LabSpec(name="one", settings=SMALL | SOON))
+
+
+@pytest.fixture(scope="session")
+def lab2(lab_state: Path) -> Lab:
+    """Two brokers whose coordinators end nothing by themselves. Shared: nothing is left open."""
+    return up(LabSpec(name="two", brokers=2, settings=SMALL | CYCLE))
 
 
 @pytest.fixture(scope="session")

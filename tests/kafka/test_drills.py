@@ -5,16 +5,15 @@ page's. That a wrong way did harm is held against Kafka's own log dump and consu
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.lab.drills.catalogue import CYCLE, DRILLS
+from eoctl.lab.drills.catalogue import DRILLS
 from eoctl.lab.drills.drill_state import FILE, Case
 from eoctl.lab.drills.running import state_of
-from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.remedying import dumped_markers, read_committed
 from tests.kafka.tools import kafka_tool
@@ -22,15 +21,9 @@ from tests.kafka.trainee import ACT, SECONDS, Trainee
 from tests.share import only_here
 
 
-@pytest.fixture(scope="module")
-def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    """Two brokers whose coordinators end nothing by themselves while a drill lasts."""
-    return start_lab(LabSpec(name="drills", brokers=2, settings=CYCLE))
-
-
 @pytest.fixture
-def drill(lab: Lab, tmp_path: Path) -> Iterator[Trainee]:
-    trainee = Trainee(lab, tmp_path)
+def drill(lab2: Lab, tmp_path: Path) -> Iterator[Trainee]:
+    trainee = Trainee(lab2, tmp_path)
     yield trainee
     trainee.end()
 

@@ -7,7 +7,7 @@ stand comes from what was planted.
 
 import shlex
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,19 +21,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
-from eoctl.lab.drills.catalogue import CYCLE
-from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.remedying import read_committed
 from tests.share import only_here
 
 VISIBLE = ("committed", "plain", "idempotent")
 ONE_PLAN = "--yes", "--plan-sha256"
-
-
-@pytest.fixture(scope="module")
-def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    return start_lab(LabSpec(name="solved", brokers=2, settings=CYCLE))
 
 
 def with_options(argv: Sequence[str], *options: str) -> list[str]:
@@ -96,30 +89,30 @@ KINDS = [
 @pytest.mark.parametrize(
     ("kind", "variant"), only_here(KINDS, ("orphan", "marked"), ("marker-lost", None))
 )
-def test_solved_by_following_what_is_printed(lab: Lab, kind: str, variant: str | None) -> None:
+def test_solved_by_following_what_is_printed(lab2: Lab, kind: str, variant: str | None) -> None:
     topic = f"{kind}-{uuid.uuid4().hex[:6]}"
     more = {} if variant is None else {"variant": variant}
-    truths = break_(lab, kind, topic=topic, partition=0, **more)
+    truths = break_(lab2, kind, topic=topic, partition=0, **more)
     [t] = [t for t in truths if t.start_offset is not None and t.topic == topic]
-    assert not is_free(lab, topic, 0)
-    judged = solved(lab, f"{topic}:0")
-    assert is_free(lab, topic, 0)
+    assert not is_free(lab2, topic, 0)
+    judged = solved(lab2, f"{topic}:0")
+    assert is_free(lab2, topic, 0)
     delivered = t.outcome == "commit"
     contents = [o.content for o in t.offsets]
     mine = contents.count("lost" if delivered else "open")
     told = [a for a in judged if a["partition"] == f"{topic}:0"]
     assert [a["dropped"] for a in told] == [0 if delivered else mine]
     visible = sum(c in VISIBLE for c in contents)
-    assert len(read_committed(lab, topic, 0)) == visible + (mine if delivered else 0)
+    assert len(read_committed(lab2, topic, 0)) == visible + (mine if delivered else 0)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["offsets-orphan", "offsets-marker-lost"])
-def test_the_group_stands_where_its_outcome_puts_it(lab: Lab, kind: str) -> None:
-    [t] = [t for t in break_(lab, kind) if t.start_offset is not None]
-    judged = solved(lab, f"{t.topic}:{t.partition}")
-    assert is_free(lab, t.topic, t.partition)
-    stands = position(lab, t)
+def test_the_group_stands_where_its_outcome_puts_it(lab2: Lab, kind: str) -> None:
+    [t] = [t for t in break_(lab2, kind) if t.start_offset is not None]
+    judged = solved(lab2, f"{t.topic}:{t.partition}")
+    assert is_free(lab2, t.topic, t.partition)
+    stands = position(lab2, t)
     assert stands == (t.pending_offset if t.outcome == "commit" else t.committed_offset)
     told = [g for a in judged for g in a.get("group_offsets", ()) if g["group"] == t.group]
     assert [[after["offset"] for after in g["after"].values()] for g in told] == [[stands]]

@@ -7,7 +7,7 @@ against the AdminClient, and against where a consumer of the group begins.
 import asyncio
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from eoctl.lab.breaks.truth import STRAY_NOT_YET
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
-from eoctl.lab.record import LabSpec
 from eoctl.operations.dashboard.bundling import source
 from recovery.facts import TopicPartition as Partition
 from tests.kafka.command import FAST, Ran, eoctl
@@ -201,22 +200,21 @@ def test_a_fence_ends_the_only_commit_of_one_group_and_the_newest_of_another(
         assert committed(lab, only, source_topic) == offset
 
 
-def test_a_commit_makes_the_pending_offset_count(start_lab: Callable[[LabSpec], Lab]) -> None:
+def test_a_commit_makes_the_pending_offset_count(lab2: Lab) -> None:
     """A lost COMMIT of a group's offsets: the outcome is proven, and only that one is shown."""
-    lab = start_lab(LabSpec(name="commits", brokers=2))
-    [truth] = break_(lab, "offsets-marker-lost")
+    [truth] = break_(lab2, "offsets-marker-lost")
     assert truth.group is not None
     assert truth.group_topic is not None
     at = (f"{truth.topic}:{truth.partition}", "--pid", str(truth.producer_id))
     start = ("--start-offset", str(truth.start_offset))
     resolve = ("txn", "resolve", *at, *start, "--outcome", "commit", *FAST)
-    plan = eoctl(*resolve, "-o", "json", lab=lab)
+    plan = eoctl(*resolve, "-o", "json", lab=lab2)
     found = offsets_of(plan)[truth.group]
     assert (found["committed_offset"], found["pending_offset"]) == (2, 5)
     assert found["after"] == {"commit": {"offset": 5, "known": True}}
-    assert committed(lab, truth.group, truth.group_topic) == 2
-    assert eoctl(*resolve, "--execute", "--yes", lab=lab).status == 0
-    assert committed(lab, truth.group, truth.group_topic) == 5
+    assert committed(lab2, truth.group, truth.group_topic) == 2
+    assert eoctl(*resolve, "--execute", "--yes", lab=lab2).status == 0
+    assert committed(lab2, truth.group, truth.group_topic) == 5
 
 
 async def strays(lab: Lab, name: str, output: str, group: str, source_topic: str) -> int:

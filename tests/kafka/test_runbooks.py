@@ -19,9 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
-from eoctl.lab.drills.catalogue import CYCLE
 from eoctl.lab.job import expected_totals
-from eoctl.lab.record import LabSpec
 from tests.docs.pages import COPIED, HERE, ROOT
 from tests.kafka.command import FAST, environment, eoctl
 from tests.kafka.reading import Reading
@@ -32,17 +30,11 @@ QUICK = ("--pause", "0.5s")
 GROUP = "orders-enricher"
 
 
-@pytest.fixture(scope="module")
-def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    """Two brokers whose coordinators end nothing by themselves while a page is followed."""
-    return start_lab(LabSpec(name="runbooks", brokers=2, settings=CYCLE))
-
-
 @pytest.fixture
-def night(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainee]:
+def night(lab2: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainee]:
     """Somebody in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    trainee = Trainee(lab, tmp_path)
+    trainee = Trainee(lab2, tmp_path)
     yield trainee
     trainee.end()
 

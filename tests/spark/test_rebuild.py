@@ -282,6 +282,7 @@ def test_explain_shows_no_secret(spark: "SparkSession", secure_lab: Lab) -> None
     assert properties["sasl.password"] not in plan
 
 
+@pytest.mark.long
 def test_cancelled_job_leaves_no_java_and_no_result(
     lab1: Lab, changelog: str, tmp_path: Path, launched: ExitStack
 ) -> None:

@@ -12,6 +12,7 @@ from recovery.formats.counting import (
     aborted_batches,
 )
 from recovery.formats.reader import CorruptError
+from tests.share import fewer
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 from tests.unit.log_model import Partition, partitions
 
@@ -33,7 +34,7 @@ def count(log: Partition, start: int, end: int, most: int) -> ExactCount:
     return counter
 
 
-@settings(max_examples=400)
+@settings(max_examples=fewer(400, 100))
 @given(partitions(), st.data())
 def test_counts_are_the_truth(log: Partition, data: st.DataObject) -> None:
     begin = log.batches[0].base if log.batches else log.end
@@ -48,7 +49,7 @@ def test_counts_are_the_truth(log: Partition, data: st.DataObject) -> None:
         event(f"{name}: {'some' if number else 'none'}")
 
 
-@settings(max_examples=200)
+@settings(max_examples=fewer(200, 60))
 @given(partitions())
 def test_aborted_batches_are_the_truth(log: Partition) -> None:
     buffer, aborted = log.fetch(log.batches[0].base if log.batches else 0, 1, 1 << 20)
