@@ -173,6 +173,6 @@ def origin(f: Found, at: End | None) -> RestartOrigin:
         latest_offset=high.offset,
         pairs=f.pairs,
         read_again=chosen.again + chosen.repeated + chosen.hidden + f.returning,
-        left_out=chosen.left + place.lost + (0 if f.compacted else chosen.only_before),
+        skipped=chosen.left + place.lost + (0 if f.compacted else chosen.only_before),
         not_mirrored=f.behind,
     )

@@ -138,7 +138,7 @@ class RestartOrigin(HasPartition, Row, kw_only=False):
     latest_offset: Annotated[int, Meta(description="from here on nothing comes again")]
     pairs: Annotated[int, Meta(description="records that both logs have")]
     read_again: Annotated[int, Meta(description="records that come again from the new offset on")]
-    left_out: Annotated[int, Meta(description="records not read that the group will not get")]
+    skipped: Annotated[int, Meta(description="records not read that the group will not get")]
     not_mirrored: Annotated[int, Meta(description="records that the mirror has still to copy")]
 
 

@@ -102,6 +102,7 @@ def write(
                     stamp = began + int(value) // 7
                     producer.produce(topic, value, b"k", partition, timestamp=stamp)
                     producer.poll(0)
+            assert producer.flush(30) == 0
             getattr(producer, f"{end}_transaction")(20)
 
 
@@ -241,7 +242,7 @@ def test_a_range_needs_a_choice_and_each_end_has_its_cost(world: World) -> None:
         [plan] = world.plan(group, *name, "--at", end).rows
         [origin] = plan["origins"]
         [offset] = [i["restart_offset"] for i in plan["inputs"]]
-        costs[end] = offset, plan["guarantee"], origin["read_again"], origin["left_out"]
+        costs[end] = offset, plan["guarantee"], origin["read_again"], origin["skipped"]
     assert costs == {
         "earliest": (first, "at-least-once", 20, 0),
         "latest": (last, "at-most-once", 0, 20),
@@ -258,7 +259,7 @@ def test_what_one_side_has_deleted_is_named(world: World) -> None:
     groups = [world.group({0: mine[n][0]}) for n in (50, 150)]
     _delete(world.b, world.mirror, theirs[100][0])
     [plan] = world.plan(groups[0], *name).rows  # 50 that it has not read are gone
-    assert (plan["guarantee"], plan["origins"][0]["left_out"]) == ("at-most-once", 50)
+    assert (plan["guarantee"], plan["origins"][0]["skipped"]) == ("at-most-once", 50)
     _delete(world.a, world.topic, mine[120][0])
     [plan] = world.plan(groups[1], *name).rows
     assert [i["restart_offset"] for i in plan["inputs"]] == [theirs[149][0] + 1]
@@ -288,7 +289,7 @@ def test_a_mirror_with_its_own_times_one_made_again_and_one_with_fewer_partition
     write(world.b, world.mirror, [ids[0][220:]], began)
     [plan] = world.plan(group, "--map", f"{world.topic}={world.mirror}").rows
     assert [i["restart_offset"] for i in plan["inputs"]] == [0]
-    assert (plan["guarantee"], plan["origins"][0]["left_out"]) == ("at-most-once", 20)
+    assert (plan["guarantee"], plan["origins"][0]["skipped"]) == ("at-most-once", 20)
     both = world.group({0: 10, 1: 10})
     refused = world.plan(both, "--map", f"{world.topic}={topic(world.b)}")
     assert (refused.status, "it has 1 partition" in refused.text) == (4, True)

@@ -52,11 +52,11 @@ ORIGINS = Table(
     (
         marked(lambda o: None),
         Column("input", "INPUT", "partition", partition_name),
-        Column("source", "IN THE OTHER CLUSTER", "name", _source_of),
+        Column("source", "SOURCE", "name", _source_of),
         Column("source_offset", "COMMITTED", "number"),
         Column("pairs", "IN BOTH", "number"),
-        Column("read_again", "AGAIN", "number"),
-        Column("left_out", "LEFT OUT", "number"),
+        Column("read_again", "READ AGAIN", "number"),
+        Column("skipped", "SKIPPED", "number"),
         Column("not_mirrored", "NOT MIRRORED", "number"),
     ),
 )

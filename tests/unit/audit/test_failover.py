@@ -57,7 +57,7 @@ def test_a_range_is_refused_with_its_costs_until_an_end_is_chosen() -> None:
         "at-most-once",
     ]
     row = origin(RANGE, "latest")
-    assert (row.earliest_offset, row.latest_offset, row.left_out) == (60, 90, 12)
+    assert (row.earliest_offset, row.latest_offset, row.skipped) == (60, 90, 12)
     row = origin(EXACT, "latest")
     assert (row.earliest_offset, row.latest_offset) == (70, 70)
 
