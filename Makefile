@@ -51,7 +51,7 @@ format: install ## rewrite the code in the one style
 COMPILED := $(VENV)/.compiled
 $(COMPILED): | install
 	@printf 'tests/%s\n' unit kafka | PYTHONDONTWRITEBYTECODE= xargs -P 2 -n 1 \
-	  $(BIN)/pytest -p no:xdist --collect-only -qq > /dev/null
+	  $(BIN)/pytest -p no:xdist --collect-only -qq > /dev/null || true # what is wrong, the tests say
 	@touch $@
 
 test: install | $(COMPILED) ## all tests; brokers come from `eoctl lab` (WORKERS=5: how many run side by side)
