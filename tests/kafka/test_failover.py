@@ -134,7 +134,7 @@ def _restarted(whole: Sequence[bytes], rng: random.Random, kills: int) -> list[b
 
 
 def test_groups_continue_where_they_were(world: World) -> None:
-    """12 groups at random positions; the mirror has repeats, and other markers."""
+    """Groups at random positions; the mirror has repeats, and other markers."""
     rng, began = random.Random(7), int(time.time() * 1000) - 3_600_000
     ids = [_ids(1_000_000 * p, 1_500) for p in range(2)]
     write(world.a, world.topic, ids, began)
