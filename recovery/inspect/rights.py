@@ -56,6 +56,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "txn fence": (*_JUDGE, IDS_WRITE),
     "offsets show": (TOPICS_DESCRIBE, GROUPS_DESCRIBE),
     "offsets show --lag-seconds": (TOPICS_READ, GROUPS_DESCRIBE),
+    "offsets history": (GROUPS_DESCRIBE, OFFSETS_READ),
     "offsets count, audit, state rebuild": (TOPICS_READ,),
     "restart plan": (TOPICS_READ, GROUPS_DESCRIBE),
     "restart apply": (TOPICS_READ, GROUPS_DESCRIBE, GROUPS_READ),

@@ -59,6 +59,7 @@ OF_TRANSACTIONS = {
 OF_RECORDS = {
     "producers",
     "offsets show --lag-seconds",
+    "offsets history",
     "txn history",
     "status, why, txn hanging, check",
     "doctor",

@@ -125,6 +125,7 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.restart.transactional": _RESTART,
     "recovery.watch.group_rule": ("group_rule",),
     "recovery.watch.growth_rules": ("growth_rules",),
+    "recovery.inspect.commits.commit_history": ("commit_history",),
     "recovery.inspect.growth.internal_topics": ("growth_rules",),
     "recovery.inspect.growth.prefixes": ("growth",),
     "recovery.inspect.growth.summaries": ("growth",),

@@ -228,7 +228,7 @@ class CommitHistory(GroupLog):
         self._members = members_after(self._members, key, present)
         self._members_seen = True
         # one member's leaving does not say that no other is there
-        self._emptied = isinstance(key, GroupKey) and present is False
+        self._emptied = isinstance(key, GroupKey)
         state = decode_group(value) if isinstance(key, GroupKey) else None
         self.had_members |= isinstance(key, MemberKey) or (
             isinstance(state, GroupValue) and bool(state.protocol_type)
@@ -283,7 +283,7 @@ class CommitHistory(GroupLog):
             return "back", True
         if distance:
             moves = self._moves.setdefault(commit.topic_partition, _Moves())
-            if moves.leaps(distance, commit.since - (commit.before_timestamp or 0)):
+            if moves.leaps(distance, commit.since - before.since):
                 return "leap", False
         return None, None
 

@@ -128,7 +128,7 @@ def test_commits_in_transactions() -> None:
         (30, "pending", None, None),
     ]
     assert rows[0].marker_timestamp == START + 1000
-    assert {r.committed_by for r in rows} == {"transaction"}
+    assert {(r.committed_by, r.by_proven) for r in rows} == {("transaction", True)}
 
 
 def test_of_two_commits_in_one_transaction_the_last_counts() -> None:
@@ -166,7 +166,8 @@ def test_a_tombstone_and_a_commit_after_it() -> None:
 )
 def test_a_step_back(first: list[Written], by: str, event: tuple[str, bool]) -> None:
     rows = of(*first, *(commit(n, 1) for n in range(len(first), 2)), commit(2, 40), commit(3, 8))
-    assert (rows[-1].before, rows[-1].committed_by) == (40, by)
+    last = rows[-1]
+    assert (last.before, last.committed_by, last.by_proven) == (40, by, True)
     assert (rows[-1].event, rows[-1].proven) == event
 
 
@@ -191,9 +192,9 @@ def test_ahead_without_members_is_a_reset() -> None:
 
 def test_a_job_that_took_a_group_over_is_no_tool() -> None:
     """Flink commits without members; only its first commit, and its steps back, stand out."""
-    took_over = [state(0, 1), commit(1, 40), state(2, 0), *(commit(n, n * 20) for n in (3, 4, 5))]
+    took_over = [state(0, 1), commit(1, 40), state(2, 0), *(commit(n, 60 + n) for n in (3, 4, 5))]
     assert [event for event, _ in events(*took_over)] == [None, "reset", None, None]
-    assert events(*took_over, commit(6, 70))[-1] == ("reset", True)
+    assert events(*took_over, commit(6, 64))[-1] == ("reset", True)
 
 
 def test_what_eoctl_wrote_is_a_reset() -> None:
@@ -201,13 +202,40 @@ def test_what_eoctl_wrote_is_a_reset() -> None:
     assert (row.event, row.proven, row.journal_entry) == ("reset", True, "j-1")
 
 
-def test_a_leap_is_a_guess() -> None:
-    steady = [commit(n, n * 10) for n in range(12)]
-    assert events(*steady, commit(12, 110 + 1001))[-1] == ("leap", False)
-    assert events(*steady, commit(12, 110 + 99))[-1] == (None, None)
-    assert events(*steady[:5], commit(12, 110 + 1001))[-1] == (None, None)
-    slow = commit(1000, 110 + 1001)  # a pause, and then what came meanwhile
-    assert events(*steady, slow)[-1] == (None, None)
+def moves(number: int, *, longest: int = 10) -> list[Written]:
+    """So many moves ahead by 10, one each second; the second by `longest`."""
+    offsets = [0, 10, 10 + longest]
+    offsets += [offsets[-1] + 10 * n for n in range(1, number)]
+    return [commit(n, offset) for n, offset in enumerate(offsets[: number + 1])]
+
+
+@pytest.mark.parametrize(
+    ("before", "distance", "ms", "leaps"),
+    [
+        (moves(10), 101, 1000, True),
+        (moves(10), 100, 1000, False),
+        (moves(10), 100, 500, False),  # fast, but not far
+        (moves(10), 200, 2000, False),  # far, but not fast: what came during a pause
+        (moves(10), 201, 2000, True),
+        (moves(9), 101, 1000, False),  # too few to compare with
+        (moves(10, longest=30), 299, 1000, False),
+        (moves(10, longest=30), 301, 1000, True),
+    ],
+)
+def test_a_leap_is_a_guess(before: list[Written], distance: int, ms: int, leaps: bool) -> None:
+    last = of(*before)[-1]
+    at, time = last.at + 1, last.timestamp + ms
+    offset = (last.offset or 0) + distance
+    row = of(*before, Written(at, key(), value(offset, time), time=time - START))[-1]
+    assert (row.event, row.proven) == (("leap", False) if leaps else (None, None))
+
+
+def test_moves_within_a_millisecond() -> None:
+    """Their speed is that of one millisecond."""
+    steady = [Written(n, key(), value(n * 10, START)) for n in range(11)]
+    for distance, event in ((101, "leap"), (100, None)):
+        last = Written(11, key(), value(100 + distance, START + 1), time=1)
+        assert of(*steady, last)[-1].event == event
 
 
 def test_only_so_many_are_kept_and_all_that_stand_out() -> None:
@@ -226,6 +254,12 @@ def test_since_leaves_out_what_is_older() -> None:
     assert [(r.at, r.before) for r in rows] == [(2, 1), (4, 9)]
 
 
+def test_since_and_newest_together() -> None:
+    """A transaction that was kept while it was pending is older, and is left out."""
+    written = [commit(0, 1, 7), end(1, 7, COMMIT), *(commit(n, n) for n in (2, 3, 4))]
+    assert [row.at for row in of(*written, since=START + 2000, newest=1)] == [4]
+
+
 def test_where_it_is_complete() -> None:
     history = read([commit(0, 1), commit(1, 2)])
     assert (history.whole_from, history.commits()[0].earlier_missing) == (0, False)
@@ -233,6 +267,31 @@ def test_where_it_is_complete() -> None:
     assert (history.whole_from, history.complete_since) == (4, START + 4000)
     assert [r.earlier_missing for r in history.commits()] == [True, False, False, True]
     assert history.partitions() == [IN, TopicPartition("in", 1)]
+
+
+def test_several_gaps() -> None:
+    """Each buffer has three batches; the last gap counts, also one before the end."""
+    written = [commit(at, at) for at in (0, 1, 2, 4, 5, 6, 9, 10)]
+    history = read(written)
+    assert (history.whole_from, history.complete_since) == (9, START + 9000)
+    cut = read(written, until=12)
+    assert (cut.whole_from, cut.complete_since) == (12, None)
+    assert read([], until=0).complete_since is None
+
+
+def test_a_group_record_of_a_newer_version() -> None:
+    """Who was in the group is not known then."""
+    kept = struct.pack(">h", 2) + text(GROUP)
+    newer = Written(0, kept, struct.pack(">h", 9))
+    row = of(newer, commit(1, 5))[0]
+    assert (row.committed_by, row.by_proven, row.counts) == (None, True, True)
+
+
+def test_two_deletions_in_one_batch_have_their_times() -> None:
+    items = [Item(n, START + n * 1000, key(n), None) for n in (0, 1)]
+    history = CommitHistory(GROUP)
+    history.add(batch(0, items))
+    assert [row.timestamp for row in history.commits()] == [START, START + 1000]
 
 
 def test_another_group_and_its_markers() -> None:
