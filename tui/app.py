@@ -61,7 +61,7 @@ class Dashboard(Reading, Changing):
             with suppress(ValueError, RuntimeError, NotImplementedError):
                 loop.add_signal_handler(number, self.leave, Exit.INTERRUPTED)
         self.table.title = self.table_title
-        self.table.on_cursor = self.show_evidence
+        self.table.on_cursor = self.show_story
         self.table.on_open = self.action_open
         self.go(self.location)
         self.app_resume_signal.subscribe(self, self.resumed)
@@ -112,7 +112,9 @@ class Dashboard(Reading, Changing):
         if self.location.view.kind == "page":
             self.show_page()
         else:
-            self.show_evidence()
+            self.show_story()
+            self.show_pictures()
+            self.arrange()
         self.tick()
 
     def on_failed(self, message: Failed) -> None:
@@ -120,7 +122,7 @@ class Dashboard(Reading, Changing):
         self.tick()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.arrange()
+        self.show_panels()
         self.call_after_refresh(self.tick)
 
     async def on_event(self, event: events.Event) -> None:
@@ -188,8 +190,10 @@ class Dashboard(Reading, Changing):
             self.go(Location(BY_NAME[name], about), remember=True)
 
     def action_leave(self) -> None:
-        """Clear the filter if there is one, else go back (esc)."""
-        if self.location.view.kind != "page" and self.table.state.filter is not None:
+        """Go back: from another panel to the list, from a filter to all rows, from a screen."""
+        if self.scrolled is not self.main:
+            self.refocus()
+        elif self.location.view.kind != "page" and self.table.state.filter is not None:
             self.table.state.filter = None
             self.table.settle()
             self.tick()

@@ -11,8 +11,9 @@ from tui.layout import Layout
 from tui.screens.keys import UNSORTED
 from tui.screens.views import FINDING
 from tui.widgets import overlays
-from tui.widgets.lines import Line, Page
+from tui.widgets.lines import Line
 from tui.widgets.overlays import Overlay
+from tui.widgets.panel import Panel
 
 
 class Reading(Layout):
@@ -29,7 +30,7 @@ class Reading(Layout):
 
     def action_last(self) -> None:
         part = self.scrolled
-        part.to(part.length if isinstance(part, Page) else len(part.state.order))
+        part.to(part.length if isinstance(part, Panel) else len(part.state.order))
 
     def action_turn(self, step: int) -> None:
         self.table.turn(step)

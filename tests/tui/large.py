@@ -120,6 +120,7 @@ class LargeFeed:
 
     replay = True
     label = ""
+    ascii_only = False
     next_look: int | None = None
     interval = 5.0
 

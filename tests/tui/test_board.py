@@ -1,4 +1,4 @@
-"""The lower half of the overview: what is drawn was seen, and stands where it happened."""
+"""What the overview has besides its list: what is drawn was seen, and is where it happened."""
 
 from typing import Any
 
@@ -41,6 +41,10 @@ def without_records(answer: Answer) -> dict[str, Any]:
 
 def drawn(board: Board, width: int, height: int) -> str:
     return "\n".join(plain(line) for line in board_lines(board, width, height))
+
+
+def said(board: Board) -> str:
+    return "\n".join(plain(line) for line in (*board.ends, *board.rate, *board.changes))
 
 
 def test_a_lane_per_topic_says_what_is_held_now() -> None:
@@ -91,7 +95,7 @@ def test_a_change_is_marked_where_and_when_it_began() -> None:
     other = replace(s, journal=replace(s.journal, rows=elsewhere))
     board = board_of([*looks[:-1], other])
     assert not any(lane.marks for lane in board.lanes), "on another cluster"
-    assert "none from this host" in drawn(board, 120, 30)
+    assert "none from this host" in said(board)
 
 
 @pytest.mark.parametrize("name", ["calm", "incident", "orders", "empty", "denied", "jobs"])
@@ -104,24 +108,21 @@ def test_it_fits_and_says_the_same_without_colour_and_in_ascii(name: str) -> Non
         assert all(line_width(line) <= width for line in lines), (width, height)
         text = "\n".join(map(plain, lines)).replace("…", "")
         assert text.isascii()
-        brief = height < 16 if width < 100 else height < 12
-        for word in ("ends", "groups", "ended", "last") if brief else ("Last actions",):
-            assert word in text, (width, height)
+    assert said(board).replace("…", "").isascii()
 
 
 def test_what_could_not_be_seen_is_not_called_none() -> None:
-    text = drawn(board_of(snapshots("denied")), 200, 40)
+    text = said(board_of(snapshots("denied")))
     assert "not known: what is open could not all be seen" in text
-    assert "at least 0 pending, at least 0 held up" in text
     assert "Describe on the ids would show it" in text
     [first, *_] = [s for s in snapshots("calm") if s.transactions]
-    assert "it takes two looks" in drawn(board_of([first]), 200, 40)
+    assert "it takes two looks" in said(board_of([first]))
 
 
 def test_how_many_ended_is_said_from_where_to_where() -> None:
     """The state log's growth is an upper bound; without it there is none."""
     looks = snapshots("calm")
-    text = drawn(board_of(looks), 200, 40)
+    text = said(board_of(looks))
     assert " to about " in text
     assert " a minute, over " in text
     blind = [
@@ -130,7 +131,7 @@ def test_how_many_ended_is_said_from_where_to_where() -> None:
         else s
         for s in looks
     ]
-    text = drawn(board_of(blind), 200, 40)
+    text = said(board_of(blind))
     assert "at least" in text
     assert "about" not in text
 

@@ -35,3 +35,15 @@ def test_each_text_can_be_read_on_its_background(theme: str, role: str, under: s
 def test_what_acts_has_a_colour_of_its_own(theme: str) -> None:
     others = {style(theme, role).color for role in READ if role != "acts"}
     assert style(theme, "acts").color not in others
+
+
+@pytest.mark.parametrize("theme", sorted(BACKGROUNDS))
+def test_an_edge_can_be_seen_and_the_focus_told_from_it(theme: str) -> None:
+    """WCAG asks 3 of what is no text; without colours the focused edge is bold."""
+    edge, focused = style(theme, "edge"), style(theme, "key")
+    assert edge.color is not None
+    low, high = sorted((luminance(edge.color), luminance(Color.parse(BACKGROUNDS[theme]))))
+    assert (high + 0.05) / (low + 0.05) >= 3
+    assert edge.color != focused.color
+    assert focused.bold
+    assert not edge.bold

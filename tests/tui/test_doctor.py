@@ -127,7 +127,7 @@ def test_names_are_taken_as_a_shell_takes_them() -> None:
             await pilot.press("colon", *"doctor sales 'my id'", "enter")
             assert app.location == Location(DOCTOR, "sales 'my id'")
             await until(pilot, lambda: feed.counting.asked == ["sales 'my id'"])
-            await until(pilot, lambda: lines_of(app)[2].startswith(" Doctor sales my id  2"))
+            await until(pilot, lambda: lines_of(app)[2].startswith("╭─ Doctor sales my id 2 ─"))
             assert app.table.state.filter is None
             await pilot.press("e")
             told = app.screen.page.text().split("\n")  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def test_a_finding_opens_and_its_command_is_copied() -> None:
             assert app.check_action("remedy", ()) is False
             await pilot.press("enter")
             for label in ("seen", "harm", "remedy", "source"):
-                await until(pilot, lambda label=label: f"\n {label:<13}" in text_of(app))  # type: ignore[misc]
+                await until(pilot, lambda label=label: f"\n {label:<13}" in app.page.text())  # type: ignore[misc]
             await pilot.press("c")
             assert app.copied is not None
             words = shlex.split(app.copied)
@@ -175,7 +175,7 @@ async def no_command(app: Dashboard, pilot: Pilot[str]) -> None:
     await until(pilot, lambda: "this finding has no command" in text_of(app))
     assert app.copied == copied
     grant = "Grant READ on __transaction_state"
-    await until(pilot, lambda: grant in " ".join(text_of(app).split()))
+    await until(pilot, lambda: grant in " ".join(app.page.text().split()))
 
 
 def test_a_recording_without_an_answer_says_so() -> None:

@@ -1,4 +1,4 @@
-"""Draw the board in the available room: the topics' lanes, and the parts below or beside them."""
+"""Draw what was held, topic by topic, in the available room."""
 
 from collections.abc import Sequence
 
@@ -6,81 +6,22 @@ from eoctl.render.width import cells, cut_middle
 from eoctl.render.words import age as age_words
 from recovery.plurals import count, counted
 from recovery.times import rfc3339
-from tui.board.history import Board, Lane, Mark, Part
+from tui.board.history import Board, Lane, Mark
 from tui.widgets.lines import Line, clipped
 from tui.widgets.trend import BUCKETS, bars, cell_of
 
-NARROWEST = 60
-BRIEF = 12  # below this height each part has one line
-BRIEF_NARROW = 16  # the height if the parts are below each other
-BESIDE = 150  # from this width on the parts are beside the lanes
-COLUMNS = 100  # from this width on the parts are in two columns below the lanes
-PARTS_WIDTH = 66
 TALLEST = 10  # lines of one lane
 HEAD, AXIS = 1, 1
 
 
-def height_of(board: Board, width: int, room: int, rows: int) -> int:
-    """Return the board's lines of `room`: those that a list of `rows` lines leaves, or a few."""
-    own = 0 if room < 14 or width < NARROWEST else 7 if room < 24 else room * 2 // 5
-    return min(_most(board, width), max(own, room - rows)) if own and board.lanes else 0
-
-
 def board_lines(board: Board, width: int, height: int) -> list[Line]:
-    """Return the board in at most `height` lines of `width` cells."""
-    if width < NARROWEST:
-        return []
-    if width >= BESIDE and height >= BRIEF:
-        left = width - PARTS_WIDTH
-        lanes = _lanes(board, left - 2, height)
-        parts = _stacked(board.parts, PARTS_WIDTH, height)
-        return _beside(lanes, parts, left, height)
-    if height < (BRIEF if width >= COLUMNS else BRIEF_NARROW):
-        briefs = [part.brief for part in board.parts][: max(0, height - HEAD - 1)]
-        lanes = _lanes(board, width, height - len(briefs))
-        return [clipped(line, width) for line in (*lanes, *briefs)]
-    if width >= COLUMNS:
-        half = width // 2
-        most = height * 3 // 5
-        one = _stacked(board.parts[:2], half - 2, most)
-        other = _stacked(board.parts[2:], width - half, most)
-        parts = _beside(one, other, half, max(len(one), len(other)))
-    else:
-        parts = _stacked(board.parts, width, height * 3 // 5)
-    return [*_lanes(board, width, height - len(parts)), *parts]
-
-
-def _beside(left: Sequence[Line], right: Sequence[Line], at: int, most: int) -> list[Line]:
-    """Return two blocks of lines next to each other, the right one from column `at`."""
-    made = []
-    for n in range(min(most, max(len(left), len(right)))):
-        first = clipped(left[n] if n < len(left) else (), at - 2)
-        made.append((*first, ("  ", "text"), *(right[n] if n < len(right) else ())))
-    return made
-
-
-def _stacked(parts: Sequence[Part], width: int, height: int) -> list[Line]:
-    """Return the parts below each other; if they do not fit, the longest are cut and say so."""
-    room = {part.title: len(part.lines) for part in parts}
-    while sum(room.values()) + len(parts) > height and max(room.values(), default=0) > 1:
-        longest = max(room, key=lambda title: room[title])
-        room[longest] -= 1
-    made: list[Line] = []
-    for part in parts:
-        shown = room[part.title]
-        more = len(part.lines) - shown
-        title = (f" {part.title}", "title")
-        made.append((title, (f"  {count(more)} more", "dim")) if more else (title,))
-        made += [clipped(line, width) for line in part.lines[:shown]]
-    return made[:height]
-
-
-def _lanes(board: Board, width: int, height: int) -> list[Line]:
     """Return the heading, each topic's held offsets and oldest age, then the time axis."""
-    name = 18 if width < 100 else 28
+    if not board.lanes:
+        return [((" waiting for the first answer", "dim"),)]
+    name = 18 if width < 90 else 28
     number = max(5, *(len(str(lane.held)) for lane in board.lanes))
     aged = max(4, *(len(lane.age) for lane in board.lanes))
-    wide = min(BUCKETS, (width - name - number - aged - 7) // 2)
+    wide = max(8, min(BUCKETS, (width - name - number - aged - 7) // 2))
     widths = (name, number, aged, wide)
     axis = height > 4
     elsewhere = bool(board.elsewhere) and height > 6
@@ -102,7 +43,7 @@ def _lanes(board: Board, width: int, height: int) -> list[Line]:
         made.append(_marks(board.elsewhere, widths, "other changes"))
     if axis:
         made.append(_axis(board, widths, len(board.lanes) - len(shown) + board.more_topics))
-    return made
+    return [clipped(line, width) for line in made]
 
 
 Widths = tuple[int, int, int, int]
@@ -110,12 +51,11 @@ Widths = tuple[int, int, int, int]
 
 
 def _titles(board: Board, name: int, number: int, aged: int, wide: int) -> Line:
-    left = cut_middle(f"Last {age_words(board.seconds)}", name)
     held = f"{'HELD':>{number}} ^{count(board.held_ceiling)}"
     ages = f"{'AGE':>{aged}} ^{age_words(board.age_ceiling)}"
     room = number + 1 + wide
     return (
-        (f" {left:<{name}} ", "title"),
+        (f" {'TOPIC':<{name}} ", "dim"),
         (f"{held:<{room}}  {ages:<{aged + 1 + wide}}", "dim"),
     )
 
@@ -165,11 +105,3 @@ def _axis(board: Board, widths: Widths, more: int) -> Line:
     times = begin + end.rjust(wide - len(begin))
     left = f"{counted(more, 'more topic')}" if more > 0 else ""
     return ((f" {left:<{name}} {'':>{number}} {times}  {'':>{aged}} {times}", "dim"),)
-
-
-def _most(board: Board, width: int) -> int:
-    """Return the most lines that the board can fill."""
-    lanes = len(board.lanes) * TALLEST + sum(bool(lane.marks) for lane in board.lanes)
-    lanes += HEAD + AXIS + bool(board.elsewhere)
-    parts = sum(len(part.lines) + 1 for part in board.parts)
-    return max(lanes, parts) if width >= BESIDE else lanes + parts

@@ -16,7 +16,7 @@ from recovery.plurals import count, counted
 from recovery.times import rfc3339
 from recovery.values import Value
 from tui.board import STALE_INTERVALS
-from tui.board.headline import QUIET, at_the_lso, group_rows, stuck
+from tui.board.headline import QUIET
 from tui.board.prospects import deleted_in, ends_in
 from tui.widgets.lines import Line
 from tui.widgets.trend import BUCKETS, Samples, Trend
@@ -48,19 +48,12 @@ class Lane(Value):
     marks: tuple[Mark, ...]
 
 
-class Part(Value):
-    """A part of the board. brief: its text if it has one line; lines: its text if it has more."""
-
-    title: str
-    brief: Line
-    lines: tuple[Line, ...]
-
-
 class Board(Value, eq=False):
-    """What the lower half of the overview shows. lanes: all topics together, then the worst ones.
+    """What the overview shows besides its list. lanes: all topics together, then the worst ones.
 
     seconds: how far back a lane goes; until: its right end, epoch ms. more_topics: topics without a
-    lane. elsewhere: changes on topics without a lane.
+    lane. elsewhere: changes on topics without a lane. ends, rate, changes: the texts of what ends
+    by itself, of how many transactions ended, and of the last changes.
     """
 
     seconds: int
@@ -70,7 +63,9 @@ class Board(Value, eq=False):
     elsewhere: tuple[Mark, ...]
     held_ceiling: int
     age_ceiling: int
-    parts: tuple[Part, ...]
+    ends: tuple[Line, ...]
+    rate: tuple[Line, ...]
+    changes: tuple[Line, ...]
     ascii_only: bool
 
 
@@ -154,12 +149,9 @@ class History:
             tuple(elsewhere),
             self.held.total,
             self.ages.total,
-            (
-                _ends_part(s, hanging, text),
-                _groups_part(s, hanging, text),
-                self._rate_part(s),
-                _changes_part(changes, text),
-            ),
+            _ends_lines(s, hanging, text),
+            self._rate_lines(s),
+            _changes_lines(changes, text),
             ascii_only,
         )
 
@@ -171,7 +163,7 @@ class History:
         bucket = BUCKETS - 1 - back // self.held.bucket_ms
         return (min(bucket, BUCKETS - 1), change.action[:1]) if bucket >= 0 else None
 
-    def _rate_part(self, s: "Snapshot") -> Part:
+    def _rate_lines(self, s: "Snapshot") -> tuple[Line, ...]:
         """Return the ends per minute in the last snapshots and, as far as seen, how they ended."""
         now, how = s.transactions, ""
         if now is not None and now.errors and not now.rows:
@@ -192,11 +184,7 @@ class History:
             rest = ended - commits - aborts
             how = f"seen: {counted(commits, 'commit')}, {counted(aborts, 'abort')}"
             how += f", {count(rest)} with an unseen outcome" if rest else ""
-        parts = [words, how] if how else [words]
-        brief: Line = ((" ended  ", "dim"), ("; ".join(parts), "text"))
-        return Part(
-            "Transactions that ended", brief, tuple(((f" {part}", "text"),) for part in parts)
-        )
+        return tuple(((f" {part}", "text"),) for part in (words, how) if part)
 
 
 def _range(least: int, most: int | None, seconds: float) -> str:
@@ -243,7 +231,7 @@ def _changes(s: "Snapshot") -> list[JournalRow]:
     return sorted(rows, key=lambda e: -(e.started or 0))
 
 
-def _changes_part(changes: Sequence[JournalRow], text: Callable[[str], str]) -> Part:
+def _changes_lines(changes: Sequence[JournalRow], text: Callable[[str], str]) -> tuple[Line, ...]:
     lines: list[Line] = []
     for e in changes[:MOST_LINES]:
         at = (rfc3339(e.started) or "?")[11:19]
@@ -256,51 +244,15 @@ def _changes_part(changes: Sequence[JournalRow], text: Callable[[str], str]) -> 
                 (text(e.summary), "text"),
             )
         )
-    nothing: Line = ((" none from this host", "dim"),)
-    first: Line = lines[0] if lines else nothing
-    return Part("Last actions", ((" last  ", "dim"), *first), tuple(lines) or (nothing,))
+    return tuple(lines) or (((" none from this host", "dim"),),)
 
 
-def _groups_part(
+def _ends_lines(
     s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]
-) -> Part:
-    """Return the groups with an undecided commit, and those that are at an LSO."""
-    title, label = "Groups pending", (" groups ", "dim")
-    if s.groups is None:
-        line: Line = (("waiting for the first answer", "dim"),)
-        return Part(title, (label, *line), (((" ", "dim"), *line),))
-    pending: dict[str, list[str]] = {}
-    held_up: dict[str, list[str]] = {}
-    for g in group_rows(s):
-        partition = str(g.topic_partition)
-        if g.pending:
-            pending.setdefault(g.group, []).append(partition)
-        elif at_the_lso(g) and stuck(g, hanging):
-            held_up.setdefault(g.group, []).append(partition)
-    least = "at least " if s.groups.errors else ""
-    words = f"{least}{len(pending)} pending, {least}{len(held_up)} held up"
-    lines: list[Line] = []
-    for by_group, says in (
-        (pending, "its commit is not decided:"),
-        (held_up, "is at the LSO of"),
-    ):
-        for group, named in by_group.items():
-            more = f" and {counted(len(named) - 1, 'other')}" if len(named) > 1 else ""
-            where = f" {says} {text(named[0])}{more}"
-            lines.append(((f" {text(group)}", "text"), (where, "dim")))
-    return Part(
-        title,
-        (label, (words, "look" if pending or held_up else "text")),
-        tuple(lines[:MOST_LINES]) or (((f" {words}", "text"),),),
-    )
-
-
-def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]) -> Part:
+) -> tuple[Line, ...]:
     """Return what ends next on its own, and what does not."""
-    title, label = "When it ends by itself", (" ends   ", "dim")
     if s.hanging is None:
-        line: Line = (("being judged", "dim"),)
-        return Part(title, (label, *line), (((" ", "dim"), *line),))
+        return (((" being judged", "dim"),),)
     ends: dict[tuple[int, str], tuple[str, float | None, int]] = {}
     deletions: dict[str, float] = {}
     for h in hanging:
@@ -337,12 +289,4 @@ def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[
         if not hanging and (s.hanging.errors or (s.transactions and s.transactions.errors)):
             words = "not known: what is open could not all be seen"
         lines = [((f" {words}", "dim"),)]
-    return Part(title, (label, *_joined(lines[:3])), tuple(lines[:MOST_LINES]))
-
-
-def _joined(lines: Sequence[Line]) -> Line:
-    parts: list[tuple[str, str]] = []
-    for line in lines:
-        (first, role), *rest = line
-        parts += [("; " if parts else "", "dim"), (first.removeprefix(" "), role), *rest]
-    return tuple(parts)
+    return tuple(lines[:MOST_LINES])

@@ -48,12 +48,14 @@ def why_it_ended(error: Exception) -> str:
 class Feed(Protocol):
     """The app's source of frames.
 
-    label: in words, if the source is not a live cluster. next_look: when the cluster is asked next,
+    label: in words, if the source is not a live cluster. ascii_only: the terminal shows no other
+    characters. next_look: when the cluster is asked next,
     epoch ms; None during a round, and for a source that asks nothing on its own.
     """
 
     replay: bool
     label: str
+    ascii_only: bool
     interval: float
     next_look: int | None
 
@@ -77,7 +79,7 @@ class AskingFeed:
         self.interval = interval
         self.next_look: int | None = None
         self._record = record
-        self._ascii_only = ascii_only
+        self.ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
         self._paused = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,7 +170,7 @@ class AskingFeed:
 
         collection = self.collection()
         writer = None if self._record is None else Writer(self._record)
-        state = _State(collection.empty(), Builder(ascii_only=self._ascii_only))
+        state = _State(collection.empty(), Builder(ascii_only=self.ascii_only))
 
         def done(kind: str, finished: "Round", period: float | None) -> None:
             snapshot = state.take(kind, finished, period)

@@ -20,7 +20,7 @@ class ReplayFeed:
         self.interval = 1.0
         self._path = path
         self._paused = still
-        self._ascii_only = ascii_only
+        self.ascii_only = ascii_only
         self._step = 0
         self._woken = threading.Event()
         self._stopped = False
@@ -76,7 +76,7 @@ class ReplayFeed:
         if not snapshots:
             post(f"{self._path}: an empty recording")
             return
-        builder = Builder(ascii_only=self._ascii_only)
+        builder = Builder(ascii_only=self.ascii_only)
         at, shown = 0, -1
         while not self._stopped:
             if at != shown:

@@ -112,6 +112,8 @@ KEYS: tuple[Key, ...] = (
     Key(("G", "end"), "G", "last", "to the last line"),
     Key(("h", "left"), "h", "turn(-1)", "the cell to the left", "table"),
     Key(("l", "right"), "l", "turn(1)", "the cell to the right", "table"),
+    Key(("tab",), "tab", "focus_next", "to the next panel, which then scrolls", "all", "panel"),
+    Key(("shift+tab",), "shift+tab", "focus_previous", "to the panel before"),
     Key(("question_mark",), "?", "help", "all keys and commands", "all", "help"),
     Key(("ctrl+c",), "ctrl+c", "stop", "quit at once", priority=True),
     Key(("ctrl+q",), "ctrl+q", "stop", "quit at once", priority=True),

@@ -2,7 +2,8 @@
 
 act: needs a person now. look: soon. unknown: cannot tell. good: ended well. acts: what changes the
 cluster, and rows marked for that; used for nothing else. key: the accent. Each text can be read on
-its background: a contrast of at least 4.5 (WCAG AA), also under the cursor.
+its background: a contrast of at least 4.5 (WCAG AA), also under the cursor. edge: of a panel
+without the focus, at least 3.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#b4bccb",
         "good": "#a3be8c",
         "spark": "#86a7c8",
+        "edge": "#5e6a82",
         "key": "bold #88c0d0",
         "stale": "bold #14161c on #ebcb8b",
         "gone": "strike #949eb0",
@@ -40,6 +42,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#4d5563",
         "good": "#2e6b1f",
         "spark": "#33658a",
+        "edge": "#7b8597",
         "key": "bold #1f5f8b",
         "stale": "bold #ffffff on #8a5a00",
         "gone": "strike #555e6b",
@@ -58,6 +61,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#d0d0d0",
         "good": "bold #00ff00",
         "spark": "#ffffff",
+        "edge": "#d0d0d0",
         "key": "bold #ffff00",
         "stale": "bold #000000 on #ffff00",
         "gone": "strike #d0d0d0",
@@ -76,6 +80,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "default",
         "good": "green",
         "spark": "blue",
+        "edge": "default",
         "key": "bold",
         "stale": "bold reverse yellow",
         "gone": "strike",
