@@ -115,11 +115,16 @@ def _tabs(here: View, width: int) -> Line:
     return clipped(tuple(parts), width)
 
 
-def says(frame: "Frame | None", width: int, most: int) -> tuple[Line, ...]:
-    """Return the overview's sentences, the worst problem first."""
-    if frame is None:
-        return (((" connecting", "dim"),), (), ())[:most]
-    return tuple(clipped(line, width) for line in frame.says[:most])
+def says(frame: "Frame | None", feed: "Feed", width: int, most: int) -> tuple[Line, ...]:
+    """Return the overview's sentences, the worst problem first; before that what is awaited."""
+    lines = frame.says if frame is not None and not _awaited(frame.snapshot) else ()
+    first: Line = ((f" {feed.waiting()}", "dim"),)
+    return tuple(clipped(line, width) for line in (lines or (first, (), ()))[:most])
+
+
+def _awaited(s: "Snapshot | None") -> bool:
+    """Return True before the first answer, if nothing is known to be wrong."""
+    return s is None or (s.partitions is None and not s.problem)
 
 
 def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table") -> Titles:
@@ -263,6 +268,8 @@ def status_lines(
 ) -> tuple[Line, ...]:
     """Return a message or what is wrong with asking; on the right what asking costs."""
     text, role = message
+    if not text and _awaited(s):
+        text, role = feed.waiting(), "dim"
     if not text and s is not None and s.problem:
         return tuple(((part, "act"),) for part in _problem(s, feed, width, paused=paused))
     right: Line = ()

@@ -81,10 +81,12 @@ class Layout(App[str]):
         self.head = Bar(2, name="head")
         self.says = Bar(SAYS_LINES, name="says")
         self.table = Table(name="table")
-        self.side = Panel(name="side")
+        self.side = Panel(name="side", title="Story")
         self.page = Panel(name="page")
-        self.held = Picture(name="held")
-        self.rate, self.ends, self.changes = (Panel(name=n) for n in ("rate", "ends", "changes"))
+        self.held = Picture(name="held", title="Held")
+        self.rate = Panel(name="rate", title="Transactions that ended")
+        self.ends = Panel(name="ends", title="Ends by itself")
+        self.changes = Panel(name="changes", title="Last changes")
         self.panels = (
             self.table, self.side, self.held, self.rate, self.ends, self.changes, self.page
         )  # fmt: skip
@@ -130,12 +132,17 @@ class Layout(App[str]):
         width, view = self.size.width, self.location.view
         head = fixed_lines.head_lines(self.frame, self.feed, view, width, paused=self.paused)
         self.head.show(head)
-        self.says.show(fixed_lines.says(self.frame, width, self.says_lines))
+        self.show_says()
         self.show_status()
         self.show_foot()
         for part in (self.table, self.side, self.page):
             if part.display:
                 part.retitle()
+
+    def show_says(self) -> None:
+        """Show the overview's sentences."""
+        lines = SAYS_LINES if self.size.height >= TALL else 1
+        self.says.show(fixed_lines.says(self.frame, self.feed, self.size.width, lines))
 
     def renew_recover(self) -> None:
         """Update the list of forms and of the commands started from them."""
@@ -252,11 +259,6 @@ class Layout(App[str]):
         """Return the screen's first panel: its page or its list."""
         return self.page if self.location.view.kind == "page" else self.table
 
-    @property
-    def says_lines(self) -> int:
-        """Return how many sentences the overview has room for."""
-        return SAYS_LINES if self.size.height >= TALL else 1
-
     def show_panels(self) -> None:
         """Show the panels of this screen, and hide the others."""
         shown = self.needs()
@@ -313,14 +315,11 @@ class Layout(App[str]):
         from tui.board.drawing import board_lines
 
         board = frame.board
-        held = f"Held, last {age_words(board.seconds)}"
-        self.held.draw(partial(board_lines, board), lambda: _titled(held))
-        for panel, title, lines in (
-            (self.rate, "Transactions that ended", board.rate),
-            (self.ends, "Ends by itself", board.ends),
-            (self.changes, "Last changes", board.changes),
-        ):
-            panel.fill(partial(_flowed, lines), partial(_titled, title))
+        self.held.title = f"Held, last {age_words(board.seconds)}"
+        self.held.draw(partial(board_lines, board))
+        self.rate.fill(partial(_flowed, board.rate))
+        self.ends.fill(partial(_flowed, board.ends))
+        self.changes.fill(partial(_flowed, board.changes))
 
     def show_story(self) -> None:
         """Show the story of the cursor's row, and ask for its page once the cursor rests."""
@@ -366,10 +365,6 @@ class Layout(App[str]):
         """Return the part that receives the keys: the panel with the focus."""
         focused = self.screen_stack[0].focused
         return focused if isinstance(focused, Table | Panel) else self.main
-
-
-def _titled(name: str) -> Titles:
-    return ((f" {name} ", "title"),), ()
 
 
 def _flowed(lines: Sequence[Line], width: int) -> list[Line]:

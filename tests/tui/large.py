@@ -149,6 +149,9 @@ class LargeFeed:
     def now(self) -> int:
         return self._now
 
+    def waiting(self) -> str:
+        return "making"
+
     def stop(self) -> None: ...
     def want(self, **changes: object) -> None: ...
     def pause(self, paused: bool) -> None: ...

@@ -49,6 +49,8 @@ def answer_of(rows: Sequence[DoctorRow], *named: str) -> Answer:
 class Counting:
     """A collection that answers doctor at once; it counts what is asked."""
 
+    progress: tuple[int, int] | None = (1, 3)
+
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.rounds = 0
@@ -115,6 +117,19 @@ def test_a_cluster_is_asked_when_the_screen_opens_and_by_a_key() -> None:
             await rounds(pilot, feed, 2)
             await pilot.press("0")
             await until(pilot, lambda: asked == ["", "", ""])
+
+    run(test)
+
+
+def test_before_the_first_answer_it_says_whom_it_asks() -> None:
+    async def test() -> None:
+        feed = CountingFeed()
+        async with running(feed, (100, 30)) as (app, pilot):
+            await until(pilot, lambda: "asking broker 2 of 3" in lines_of(app)[2])
+            assert " Story " in text_of(app), "the panels are there from the start"
+            assert "Ends by itself" in text_of(app)
+            feed.counting.progress = None
+            await until(pilot, lambda: "connecting" in lines_of(app)[2])
 
     run(test)
 

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.command import CommandPalette
 from textual.geometry import Region, Size
+from textual.widgets import Input, OptionList
 
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
@@ -197,6 +199,53 @@ def test_a_page_shows_the_way_back_and_esc_returns_to_the_row() -> None:
             await until(pilot, lambda: " Transactions > Timeline " in lines_of(app)[2])
             await pilot.press("escape")
             assert (app.location.view.name, app.table.state.cursor) == ("transactions", row)
+
+    run(test)
+
+
+def test_ctrl_p_finds_commands_topics_ids_and_groups() -> None:
+    """By some of their letters; a name that looks like markup is shown as it is."""
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            for typed, view, about in (
+                ("pymnts", "partitions", ""),
+                ("enricher03", "timeline", "orders-enricher-0_3"),
+                ("clicks-sink", "groups", ""),
+                (":partit", "partitions", ""),
+                ("[/x]", "timeline", "[/x] \x1b[31m\u202egnp 😀"),
+            ):
+                await pilot.press("1", "ctrl+p")
+                await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+                palette = app.screen
+                palette.query_one(Input).value = typed
+                found = palette.query_one(OptionList)
+                await until(pilot, lambda found=found: found.option_count > 0)  # type: ignore[misc]
+                await pilot.press("enter")
+                await until(pilot, lambda: len(app.screen_stack) == 1)
+                if typed.startswith(":"):  # the rest of the command may be typed
+                    await until(pilot, lambda: app.prompt.display)
+                    await pilot.press("enter")
+                await until(pilot, lambda view=view: app.location.view.name == view)  # type: ignore[misc]
+                assert app.location.about == about, typed
+                if view == "partitions" and not typed.startswith(":"):
+                    assert {k.split(":")[0] for k in app.table.state.order} == {"payments"}
+
+    run(test)
+
+
+def test_help_explains_the_underlined_word() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("3", "G", *["h"] * 9)
+            row = app.table.current
+            assert row is not None
+            while app.table.state.data.columns[app.table.state.column].key != "state":
+                await pilot.press("l")
+            await pilot.press("question_mark")
+            assert row.cells[app.table.state.column] == "CompleteAbort"
+            said = app.screen.page.text()  # type: ignore[attr-defined]
+            assert "CompleteAbort (ended)" in " ".join(said.split())
 
     run(test)
 

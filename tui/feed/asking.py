@@ -49,8 +49,8 @@ class Feed(Protocol):
     """The app's source of frames.
 
     label: in words, if the source is not a live cluster. ascii_only: the terminal shows no other
-    characters. next_look: when the cluster is asked next,
-    epoch ms; None during a round, and for a source that asks nothing on its own.
+    characters. waiting: says what is awaited before the first answer. next_look: when the cluster
+    is asked next, epoch ms; None during a round, and for a source that asks nothing on its own.
     """
 
     replay: bool
@@ -67,6 +67,7 @@ class Feed(Protocol):
     def pace(self, interval: float) -> None: ...
     def seek(self, step: int) -> None: ...
     def now(self) -> int: ...
+    def waiting(self) -> str: ...
 
 
 class AskingFeed:
@@ -82,6 +83,7 @@ class AskingFeed:
         self.ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
         self._paused = False
+        self._collection: Collection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken: list[asyncio.Event] = []
@@ -148,6 +150,14 @@ class AskingFeed:
     def now(self) -> int:
         return now_ms()
 
+    def waiting(self) -> str:
+        """Return what is awaited before the first answer."""
+        progress = self._collection.progress if self._collection is not None else None
+        if progress is None or not progress[1]:
+            return "connecting"
+        answered, brokers = progress
+        return f"asking broker {min(answered + 1, brokers)} of {brokers}"
+
     def _run(self, post: Post) -> None:
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
@@ -168,7 +178,7 @@ class AskingFeed:
         from tui.feed.frame import Builder
         from tui.feed.recording import Writer
 
-        collection = self.collection()
+        collection = self._collection = self.collection()
         writer = None if self._record is None else Writer(self._record)
         state = _State(collection.empty(), Builder(ascii_only=self.ascii_only))
 
@@ -293,6 +303,9 @@ class BundleFeed(AskingFeed):
         collection = BundleCollection(self._path, self._limits or Settings())
         self._now = collection.source.now()
         return collection
+
+    def waiting(self) -> str:
+        return "reading the bundle"
 
     def pause(self, paused: bool) -> None:
         """Do nothing: a bundle and a recording do not move anyway."""

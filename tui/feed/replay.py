@@ -60,6 +60,9 @@ class ReplayFeed:
         """Return the time of the snapshot shown: in a recording nothing grows old."""
         return self._now
 
+    def waiting(self) -> str:
+        return "reading the recording"
+
     def _run(self, post: Post) -> None:
         try:
             self._play(post)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.diagnose_words import contest_words, contests_of, who_runs
-from eoctl.render.explain import explain_lines, explained, means
+from eoctl.render.explain import explain_lines, explained, find, means
 from eoctl.render.sanitise import visible
 from eoctl.render.why import last_blocks, last_lines, why_lines
 from eoctl.render.width import LABEL, cut_end, labelled
@@ -182,9 +182,9 @@ def _record(r: HistoryRow, before: int | None, width: int) -> Line:
 
 
 def help_page(
-    view: View, *, replay: bool, may_change: bool, width: int, verdicts: Sequence[str] = ()
+    view: View, *, replay: bool, may_change: bool, width: int, explains: Sequence[str] = ()
 ) -> list[Line]:
-    """Return every key on this screen, every command, and what marks and `verdicts` mean."""
+    """Return every key on this screen, every command, and what marks and `explains` mean."""
     lines: list[Line] = [((" Screens", "title"),)]
     for v in NUMBERED:
         lines += _entry(f"  {v.number:<10}", "key", f"{v.title}: {v.says}", width)
@@ -199,7 +199,7 @@ def help_page(
     lines += [(), ((" Marks", "title"),)]
     for sign, role in (("!!", "act"), ("!", "look"), ("?", "unknown"), ("~14m", "text")):
         lines += _entry(f"  {sign:<10}", role, means(sign, "term"), width)
-    for name in verdicts:
+    for name in explains:
         lines += [(), *explain_page(name, width)]
     return lines
 
@@ -220,10 +220,11 @@ def explain_page(word: str, width: int) -> list[Line]:
     return lines
 
 
-def verdicts_of(rows: Iterable[object]) -> list[str]:
-    """Return the verdicts among these rows, each once: `?` explains them."""
+def words_of(rows: Iterable[object], others: Iterable[str] = ()) -> list[str]:
+    """Return the verdicts among these rows and what is known of the others: `?` explains them."""
     judged = [row for row in rows if isinstance(row, TxnHangingRow)]
-    return list(dict.fromkeys("mixed" if row.mixed else row.verdict for row in judged))
+    words = ["mixed" if row.mixed else row.verdict for row in judged]
+    return list(dict.fromkeys([*words, *(word for word in others if find(word))]))
 
 
 def json_lines(source: object) -> list[str]:

@@ -98,7 +98,8 @@ THEMES = ("dark", "light", "contrast", "ansi-dark", "ansi-light")
 def style(theme: str, role: str, under: str | None = None) -> Style:
     """Return the style of a role in a theme; under: a second role laid over it (`cursor`)."""
     named = _THEMES["ansi" if theme.startswith("ansi") else theme]
-    made = Style.parse(named[role])
+    # with its background: the terminal's own may be as dark as the text
+    made = Style(bgcolor=BACKGROUNDS.get(theme)) + Style.parse(named[role])
     if under is None:
         return made
     over = Style.parse(named[under])

@@ -14,15 +14,18 @@ from tui.widgets.lines import Line, Page, strip
 class Panel(Edged, Page):
     """Shows lines that can be scrolled. on_length: called when it has more or fewer of them."""
 
-    def __init__(self, *, name: str) -> None:
+    def __init__(self, *, name: str, title: str = "") -> None:
         super().__init__(name=name)
-        self._titles: Callable[[], Titles] = lambda: ((), ())
+        self.title = title
+        self._titles: Callable[[], Titles] = lambda: (((f" {self.title} ", "title"),), ())
         self._edges: tuple[Titles, Line] = (((), ()), ())  # as drawn last
         self.on_length: Callable[[], None] = lambda: None
 
-    def fill(self, make: Callable[[int], Sequence[Line]], titles: Callable[[], Titles]) -> None:
-        """Show what `make(width)` returns, with `titles` on the edge."""
-        self._make, self._titles = make, titles
+    def fill(
+        self, make: Callable[[int], Sequence[Line]], titles: Callable[[], Titles] | None = None
+    ) -> None:
+        """Show what `make(width)` returns. titles: what is on the edge, if not the title alone."""
+        self._make, self._titles = make, titles or self._titles
         self.remake()
 
     def titles(self) -> Titles:
@@ -67,8 +70,6 @@ class Panel(Edged, Page):
 class Picture(Panel):
     """Shows a drawing that fills its panel."""
 
-    def draw(
-        self, make: Callable[[int, int], Sequence[Line]], titles: Callable[[], Titles]
-    ) -> None:
-        """Show what `make(width, height)` returns, with `titles` on the edge."""
-        self.fill(lambda width: make(width, self.room), titles)
+    def draw(self, make: Callable[[int, int], Sequence[Line]]) -> None:
+        """Show what `make(width, height)` returns."""
+        self.fill(lambda width: make(width, self.room))
