@@ -13,6 +13,7 @@ from tui.screens.keys import Key
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    COUNTS,
     DOCTOR,
     FINDING,
     JOB,
@@ -21,6 +22,7 @@ from tui.screens.views import (
     NUMBERED,
     OVERVIEW,
     PLANS,
+    PREFIXES,
     RECOVER,
     WHY,
     Location,
@@ -146,7 +148,7 @@ def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table") 
         parts.append((f" {count(len(state.gone))} gone ", "dim"))
     if view is RECOVER:
         return tuple(parts), ()
-    kind = ONCE if view is DOCTOR else KEEP if view in (PLANS, JOBS) else LOOK
+    kind = ONCE if view in (DOCTOR, COUNTS, PREFIXES) else KEEP if view in (PLANS, JOBS) else LOOK
     return tuple(parts), _age(s, feed, state.data.collected_at, kind)
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from eoctl.render.words import age as age_words
 from recovery.errors import Exit
 from tui import fixed_lines
 from tui.feed.asking import Feed
@@ -24,9 +24,9 @@ from tui.screens.views import (
     Location,
 )
 from tui.widgets.edges import EDGE, Titles
-from tui.widgets.grid import BESIDE, Need, Needs, Panels, regions
+from tui.widgets.grid import BESIDE, WIDE, Need, Needs, Panels, regions
 from tui.widgets.lines import Bar, Line, flowed
-from tui.widgets.panel import Panel, Picture
+from tui.widgets.panel import Panel, PicturePanel
 from tui.widgets.table import FRAME_LINES, Table
 from tui.widgets.table_state import TableState
 from tui.widgets.tables import TableData
@@ -83,13 +83,13 @@ class Layout(App[str]):
         self.table = Table(name="table")
         self.side = Panel(name="side", title="Story")
         self.page = Panel(name="page")
-        self.held = Picture(name="held", title="Held")
-        self.rate = Panel(name="rate", title="Transactions that ended")
+        self.held = PicturePanel(name="held", title="Records held, by topic")
+        self.rate = PicturePanel(name="rate", title="Transactions a minute")
+        self.age = PicturePanel(name="age", title="Oldest finding")
         self.ends = Panel(name="ends", title="Ends by itself")
         self.changes = Panel(name="changes", title="Last changes")
-        self.panels = (
-            self.table, self.side, self.held, self.rate, self.ends, self.changes, self.page
-        )  # fmt: skip
+        self.pictures = (self.held, self.rate, self.age)
+        self.panels = (self.table, self.side, *self.pictures, self.ends, self.changes, self.page)
         self._places: dict[str, Region] = {}
         self._rests = False  # a timer waits for the cursor to rest
         self._pointed_at = 0.0
@@ -277,10 +277,14 @@ class Layout(App[str]):
         # a story may be shorter than the one before: the panels below it stay where they are
         self._story_lines = max(self._story_lines, self.side.length)
         needs["side"] = Need(self._story_lines + 2 * EDGE, 10)
-        if view is OVERVIEW and self.size.width >= BESIDE:
-            needs["held"] = Need(0, 7, fills=True)
-            for panel in (self.rate, self.ends, self.changes):
-                needs[str(panel.id)] = Need(panel.length + 2 * EDGE, 4)
+        if view is not OVERVIEW or self.size.width < BESIDE:
+            return needs
+        for picture in self.pictures:
+            if picture is not self.age or (self.size.width >= WIDE and picture.fills):
+                lines = picture.length + 2 * EDGE
+                needs[str(picture.id)] = Need(0, 7, fills=True) if picture.fills else Need(lines, 3)
+        for panel in (self.ends, self.changes):
+            needs[str(panel.id)] = Need(panel.length + 2 * EDGE, 4)
         return needs
 
     def arrange(self) -> None:
@@ -312,14 +316,12 @@ class Layout(App[str]):
         frame = self.frame
         if self.location.view is not OVERVIEW or frame is None:
             return
-        from tui.board.drawing import board_lines
-
         board = frame.board
-        self.held.title = f"Held, last {age_words(board.seconds)}"
-        self.held.draw(partial(board_lines, board))
-        self.rate.fill(partial(_flowed, board.rate))
+        for panel, picture in zip_longest(self.pictures, board.pictures):
+            panel.draw(picture, board.rate if panel is self.rate else ())
         self.ends.fill(partial(_flowed, board.ends))
         self.changes.fill(partial(_flowed, board.changes))
+        self.show_panels()
 
     def show_story(self) -> None:
         """Show the story of the cursor's row, and ask for its page once the cursor rests."""

@@ -87,6 +87,7 @@ def wants(s: "Snapshot | None", location: Location, row: "TableRow | None") -> d
         "detail": about if view in (CHANGE, JOB) else None,
         "merge": about if view is MERGE else None,
         "checkpoint": about if view is CHECKPOINT else None,
+        "growth": {"counts": "producers-summary", "prefixes": "txn-list-summary"}.get(view.name),
         "doctor": about if view is DOCTOR else _doctor_about(s) if view is FINDING else None,
     }
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
 from tui.layout import Layout
-from tui.screens.keys import UNSORTED
-from tui.screens.views import FINDING
+from tui.screens.keys import SUMMARY_OF, UNSORTED
+from tui.screens.views import FINDING, Location
 from tui.widgets import overlays
 from tui.widgets.lines import Line
 from tui.widgets.overlays import Overlay
@@ -58,6 +58,15 @@ class Reading(Layout):
                 self.action_sort(letter)
 
         self.push_screen(overlays.sort_menu(self.table.state.data.columns), chosen)
+
+    def action_summary(self) -> None:
+        """Count what this screen lists; on what is counted, go back."""
+        view = self.location.view
+        if view in SUMMARY_OF:
+            self.go(Location(SUMMARY_OF[view]), remember=True)
+        else:
+            [listed] = [v for v, counted in SUMMARY_OF.items() if counted is view]
+            self.go(self.trail.pop() if self.trail else Location(listed))
 
     def action_json(self) -> None:
         """Show the cursor's row, or the page's answer, as JSON."""

@@ -7,7 +7,9 @@ from tests.tui.driving import recording, run, running
 from tui.screens.views import NUMBERED, WHY
 from tui.widgets.palette import BACKGROUNDS, style
 
-IN_ROWS = ("text", "dim", "act", "look", "unknown", "good", "spark", "key", "gone", "acts", "title")
+LINES = ("series1", "series2", "series3", "series4", "aborted")
+MEANT = ("text", "dim", "act", "look", "unknown", "good", "spark", "key", "gone", "acts", "title")
+IN_ROWS = (*MEANT, *LINES)
 READ = (*IN_ROWS, "head", "tab", "stale")
 PAIRS = [*((role, None) for role in READ), *((role, "cursor") for role in IN_ROWS)]
 

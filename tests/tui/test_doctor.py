@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from eoctl.lab.breaks import break_
 from eoctl.lab.record import LabSpec
 from eoctl.operations.dashboard.examining import examined
-from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
+from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.settings.context import Connect, resolve
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis_rows import EvidenceRow
@@ -72,6 +72,10 @@ class Counting:
     async def examine(self, about: str) -> Round:
         self.asked.append(about)
         return Round({"doctor": answer_of(self.rows, *shlex.split(about))})
+
+    async def count(self, what: Counted) -> Round:
+        self.asked.append(what)
+        return Round({"growth": Answer(what, "c", 1_000, [], extra={"internal_topics": []})})
 
     def close(self) -> None:
         pass

@@ -70,6 +70,10 @@ class Feed(Protocol):
     def waiting(self) -> str: ...
 
 
+ONCE = ("doctor", "growth")
+"""Fields of Wants that are asked when their screen opens, and not in rounds."""
+
+
 class AskingFeed:
     """Asks a collection in a thread. record: also keep every snapshot in this file."""
 
@@ -112,7 +116,7 @@ class AskingFeed:
     def want(self, **changes: object) -> None:
         """Ask at once for what only this screen needs (fields of Wants)."""
         if any(self._wanted.get(name) != value for name, value in changes.items()):
-            opened = changes.get("doctor") not in (None, self._wanted.get("doctor"))
+            opened = any(changes.get(name) not in (None, self._wanted.get(name)) for name in ONCE)
             self._wanted = {**self._wanted, **changes}
             self._call(self._set_woken)
             if opened:
@@ -211,7 +215,7 @@ class AskingFeed:
                 writer.close()
 
     async def _examine(self, collection: "Collection", done: Callable[["Round"], None]) -> None:
-        """Ask doctor when its screen opens, and when a key asks for it there."""
+        """Ask doctor, or count, when its screen opens, and when a key asks for it there."""
         while True:
             await self._opened.wait()
             self._opened.clear()
@@ -219,6 +223,9 @@ class AskingFeed:
             if isinstance(about, str):
                 done(await collection.examine(about))
                 await asyncio.sleep(0.3)  # after an impatient key
+            if (what := self._wanted.get("growth")) is not None:
+                done(await collection.count(what))  # type: ignore[arg-type]
+                await asyncio.sleep(0.3)
 
     async def _rounds(
         self,

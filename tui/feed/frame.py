@@ -8,20 +8,22 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from eoctl.render.sanitise import visible
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import LsoRow, OffsetsShowRow
 from recovery.values import Value
+from tui.board import STALE_INTERVALS
 from tui.board.headline import group_rows
-from tui.board.history import Board, History, joins_ms
+from tui.board.history import Board, History
+from tui.board.samples import Sample, sample_of
 from tui.screens import plan_and_job_lists
 from tui.screens.doctor import doctor_table
 from tui.screens.groups import groups_table
 from tui.screens.overview import overview
 from tui.screens.partitions import partitions_table
-from tui.screens.producers import producers_table
+from tui.screens.producers import counts_table, prefixes_table, producers_table
 from tui.screens.transactions import transactions_table
 from tui.widgets.tables import TableData, TableRow
+from tui.widgets.text import safe
 from tui.widgets.trend import Trend
 
 if TYPE_CHECKING:
@@ -60,18 +62,26 @@ class Builder:
         self.history = History()
         self._held: dict[str, LsoRow] = {}
         self._last: Answer | None = None
+        self._earlier: Snapshot | None = None
         self._recent.clear()
         self._reports: dict[str, tuple[int, int, float | None]] = {}
 
-    def frame(self, s: "Snapshot", position: tuple[int, int] | None = None) -> Frame:
-        """Return the frame of a snapshot."""
-        self.feed(s)
+    def frame(
+        self,
+        s: "Snapshot",
+        position: tuple[int, int] | None = None,
+        sample: Sample | None = None,
+    ) -> Frame:
+        """Return the frame of a snapshot. position, sample: in a recording (see `feed`)."""
+        self.feed(s, sample)
         tables = {
             "partitions": partitions_table(
                 s, self.trend, self._before("partitions"), self.text, ascii_only=self.ascii_only
             ),
             "transactions": transactions_table(s, self.text),
             "producers": producers_table(s, self.text),
+            "counts": counts_table(s, self.text, replay=position is not None),
+            "prefixes": prefixes_table(s, self.text, replay=position is not None),
             "groups": groups_table(s, self._before("groups"), self.text),
             "plans": plan_and_job_lists.plans_table(s, self.text),
             "jobs": plan_and_job_lists.jobs_table(
@@ -83,17 +93,20 @@ class Builder:
         says, tables["overview"] = overview(
             s, self._held, hanging, self.trend, self.text, ascii_only=self.ascii_only
         )
-        board = self.history.board(s, self._held, hanging, self.text, ascii_only=self.ascii_only)
+        board = self.history.board(s, hanging, self.text, ascii_only=self.ascii_only)
         frame = Frame(s, tables, says, board, _groups(s, hanging), position)
         self._recent.append(frame)
         return frame
 
     def text(self, value: str) -> str:
         """Return text that is safe to draw."""
-        return visible(value, spaces=True, ascii_only=self.ascii_only) or '""'
+        return safe(value, ascii_only=self.ascii_only)
 
-    def feed(self, s: "Snapshot") -> None:
-        """Remember what is held, for the trend, and the jobs' progress; an answer counts once."""
+    def feed(self, s: "Snapshot", sample: Sample | None = None) -> None:
+        """Remember what is held, for the trend, and the jobs' progress; an answer counts once.
+
+        sample: what the snapshot adds to the pictures, if a recording knows it already.
+        """
         for job in s.jobs.rows if s.jobs else ():
             self._rate(cast("JobRow", job))
         answer = s.partitions
@@ -103,8 +116,17 @@ class Builder:
                 str(r.topic_partition): r for r in cast("Sequence[LsoRow]", answer.rows) if r.held
             }
             held = {name: r.held or 0 for name, r in self._held.items()}
-            self.trend.add(answer.collected_at, held, joins_ms=joins_ms(s))
-        self.history.add(s, self._held)
+            joins_ms = int(STALE_INTERVALS * s.intervals.get("look", 0) * 1000)
+            self.trend.add(answer.collected_at, held, joins_ms=joins_ms)
+        self.history.add(s, sample or sample_of(s, self._earlier))
+        self._earlier = s
+
+    def recall(self, sample: Sample | None, brief: "Snapshot | None") -> None:
+        """Remember an earlier snapshot of a recording. brief: as `Recording` keeps it, if near."""
+        if brief is not None:
+            self.feed(brief, sample)
+        elif sample is not None:
+            self.history.samples.add(sample)
 
     def _rate(self, job: "JobRow") -> float | None:
         """Return records a second between the last two reports of a running job."""

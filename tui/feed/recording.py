@@ -18,7 +18,7 @@ from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
 from recovery.answers import Answer
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
-from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
 from recovery.doctor.doctor_rows import DoctorRow
 from recovery.errors import UsageError
@@ -31,10 +31,12 @@ from recovery.inspect.cluster_rows import (
     StripRow,
     TxnListRow,
 )
+from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.merge.log_rows import MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow
 from recovery.row import ErrorRow, Row
 from recovery.values import Value, replace
+from tui.board.samples import Sample, sample_of
 
 SCHEMA = "eoctl.recording/v1"
 MODELS: Mapping[str, type[Row]] = {
@@ -55,6 +57,8 @@ MODELS: Mapping[str, type[Row]] = {
     "jobs-list": JobRow,
     "jobs-show": JobRow,
     "doctor": DoctorRow,
+    "producers-summary": ProducersSummaryRow,
+    "txn-list-summary": TxnSummaryRow,
 }
 """By the schema of the answer; one without rows needs none."""
 _PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)
@@ -135,10 +139,18 @@ def _unpacked_answer(fields: dict[str, Any], before: Answer | None) -> Answer:
         collected_at=fields["at"],
         rows=_unpacked_rows(fields, before),
         errors=[ErrorRow(**row) for row in fields["errors"]],
-        extra=fields["extra"],
+        extra=_unpacked_extra(fields["extra"]),
         judging=fields["finding"][0],
         finding=fields["finding"][1],
     )
+
+
+def _unpacked_extra(extra: dict[str, Any]) -> dict[str, Any]:
+    """Return what an answer has beside its rows; contested ids are rows. Raises ValueError."""
+    contests = extra.get("contests")
+    if contests is None:
+        return extra
+    return {**extra, "contests": [ContestRow.read(c) for c in contests]}
 
 
 def _unpacked_rows(fields: dict[str, Any], before: Answer | None) -> list[Row]:
@@ -160,12 +172,13 @@ class _Kept(Value):
     """What is kept of a snapshot that is not shown.
 
     begins: the position of its line. lines: for each part, the number of the line that has it;
-    absent if unknown. brief: what the trend and the jobs' rates need.
+    absent if unknown. brief: what the trend and the jobs' rates need; sample: what pictures need.
     """
 
     begins: int
     lines: Mapping[str, int]
     brief: Snapshot
+    sample: Sample | None
 
 
 class Recording(Sequence[Snapshot]):
@@ -179,7 +192,7 @@ class Recording(Sequence[Snapshot]):
         self._path = path
         self._kept: list[_Kept] = []
         self._last: tuple[int, Snapshot] | None = None  # the last one shown
-        first: Snapshot | None = None
+        first = earlier = None
         for begins, line, snapshot in _lines(path):
             number = len(self._kept)
             before = self._kept[-1] if self._kept else None
@@ -187,8 +200,9 @@ class Recording(Sequence[Snapshot]):
             own = {part: number for part in PARTS if line.get(part, SAME) != SAME}
             lines = own | {p: n for p, n in there.items() if line.get(p) == SAME}
             known = before.brief.partitions if before and "partitions" not in own else None
-            self._kept.append(_Kept(begins, lines, _brief(snapshot, known)))
-            first = first or snapshot
+            sample = sample_of(snapshot, earlier)
+            self._kept.append(_Kept(begins, lines, _brief(snapshot, known), sample))
+            first, earlier = first or snapshot, snapshot
         if first is not None:
             self._last = 0, first
 
@@ -198,6 +212,10 @@ class Recording(Sequence[Snapshot]):
     def brief(self, number: int) -> Snapshot:
         """Return a snapshot's held partitions, its jobs, and how many transactions ended."""
         return self._kept[number].brief
+
+    def sample(self, number: int) -> Sample | None:
+        """Return what a snapshot adds to the pictures; None before the first look."""
+        return self._kept[number].sample
 
     def __getitem__(self, number: int) -> Snapshot:  # type: ignore[override]
         """Return a complete snapshot. Raises UsageError if the file changed meanwhile."""
@@ -282,9 +300,11 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
                 line = _parsed(text.decode("ascii"))
                 try:
                     before = unpacked(line, before)
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                except (KeyError, TypeError, ValueError, AttributeError):
                     raise UsageError(
-                        f"line {number} is not a snapshot: {type(error).__name__}", where=str(path)
+                        f"line {number} is not a snapshot that this version can read",
+                        where=str(path),
+                        remedy="open it with the version that recorded it",
                     ) from None
                 yield begins, line, before
                 begins += len(text)

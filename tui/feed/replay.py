@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tui.feed.asking import Post, why_it_ended
 
+LEADING = 360  # snapshots before one that the trends of its rows need
+
 
 class ReplayFeed:
     """Plays a recording back: one snapshot per recorded gap (at most 2 s), or step by step."""
@@ -85,11 +87,15 @@ class ReplayFeed:
             if at != shown:
                 if at != shown + 1:  # rebuild the trend that led to this snapshot
                     builder.forget()
-                    for earlier in range(max(0, at - 360), at):
-                        builder.feed(snapshots.brief(earlier))
+                    for earlier in range(at):
+                        builder.recall(
+                            snapshots.sample(earlier),
+                            snapshots.brief(earlier) if at - earlier <= LEADING else None,
+                        )
                 self._now = snapshots.brief(at).taken_at
                 with uncollected():
-                    frame = builder.frame(snapshots[at], (at + 1, len(snapshots)))
+                    position = at + 1, len(snapshots)
+                    frame = builder.frame(snapshots[at], position, snapshots.sample(at))
                 post(frame)
                 shown = at
             last = at == len(snapshots) - 1

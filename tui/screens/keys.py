@@ -15,6 +15,7 @@ from recovery.values import Value
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    COUNTS,
     DOCTOR,
     FINDING,
     JOB,
@@ -24,6 +25,8 @@ from tui.screens.views import (
     OVERVIEW,
     PARTITIONS,
     PLANS,
+    PREFIXES,
+    PRODUCERS,
     RECOVER,
     TRANSACTIONS,
     VIEWS,
@@ -31,7 +34,9 @@ from tui.screens.views import (
     View,
 )
 
-Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied"]
+Where = Literal[
+    "all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied", "counted"
+]
 
 
 class Key(Value):
@@ -96,6 +101,7 @@ KEYS: tuple[Key, ...] = (
     Key(("s",), "s", "sort_menu", "sort by a column (shift+its letter)", "table", "sort"),
     Key(("escape",), "esc", "leave", "clear the filter, then go back", "all", "back"),
     Key(("q",), "q", "retreat", "go back; at the root quit", "all", "quit"),
+    Key(("z",), "z", "summary", "what grows, counted; z again: back", "counted", "count"),
     Key(("space",), "space", "select", "mark the row", "table", "mark"),
     Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json", subject=True),
     Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
@@ -131,8 +137,10 @@ class Command(Value):
     help: str
 
 
+SUMMARY_OF = {TRANSACTIONS: PREFIXES, PRODUCERS: COUNTS}
 CHANGED, JOBBED = (PLANS, CHANGE), (JOBS, JOB)
 HELD = (OVERVIEW, PARTITIONS, TRANSACTIONS, WHY)
+NO_REMEDY = (JOBS, JOB, RECOVER, CHECKPOINT, DOCTOR, FINDING, COUNTS, PREFIXES)
 UNSORTED = "U"  # with shift: the worst first again
 
 TAKES = {
@@ -186,11 +194,13 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
     if key.where == "table":
         return view.kind != "page"
     if key.where == "remedies":
-        return view not in (JOBS, JOB, RECOVER, CHECKPOINT, DOCTOR, FINDING)
+        return view not in NO_REMEDY
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
     if key.where == "held":
         return not replay and view in HELD
+    if key.where == "counted":
+        return view in (*SUMMARY_OF, *SUMMARY_OF.values())
     if key.where == "copied":
         return view.kind != "page" or view is FINDING
     if key.where == "page":

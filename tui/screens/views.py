@@ -55,6 +55,8 @@ class View(Value):
             "partitions": partitions.COLUMNS,
             "transactions": transactions.COLUMNS,
             "producers": producers.COLUMNS,
+            "counts": producers.COUNTS,
+            "prefixes": producers.PREFIXES,
             "groups": groups.COLUMNS,
             "plans": plan_and_job_lists.PLAN_COLUMNS,
             "jobs": plan_and_job_lists.JOB_COLUMNS,
@@ -120,6 +122,24 @@ PRODUCERS = View(
     ("producers", "--resolve"),
     "producer ids, epochs and sequences, partition by partition",
     short="Prod",
+)
+COUNTS = View(
+    None,
+    "counts",
+    "Producers, counted",
+    ("counts",),
+    "table",
+    ("producers", "--summary", "--resolve"),
+    "producers by broker, topic, partition and prefix, and how fast they grow",
+)
+PREFIXES = View(
+    None,
+    "prefixes",
+    "Transactional ids, counted",
+    ("prefixes",),
+    "table",
+    ("txn", "list", "--summary"),
+    "ids by prefix, how fast they grow, and how full the internal topics are",
 )
 GROUPS = View(
     5,
@@ -255,6 +275,8 @@ VIEWS = (
     MERGE,
     CHECKPOINT,
     FINDING,
+    COUNTS,
+    PREFIXES,
 )
 BY_NAME = {name: view for view in VIEWS for name in view.names}
 NUMBERED = tuple(view for view in VIEWS if view.number is not None)

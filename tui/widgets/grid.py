@@ -40,7 +40,7 @@ def columns(width: int, names: Sequence[str]) -> tuple[Column, ...]:
         return ((56, ("table",)), (44, ("side",)))
     if width < WIDE:
         return ((56, ("table", "held", "ends")), (44, ("side", "rate", "changes")))
-    return ((38, ("table", "ends", "changes")), (34, ("side",)), (28, ("held", "rate")))
+    return ((38, ("table", "ends", "changes")), (34, ("side",)), (28, ("held", "rate", "age")))
 
 
 def regions(size: Size, needs: Needs) -> dict[str, Region]:
@@ -52,7 +52,7 @@ def regions(size: Size, needs: Needs) -> dict[str, Region]:
         last = number == len(parts) - 1
         width = size.width - x if last else size.width * share // 100
         y = 0
-        for name, high in stacked({n: needs[n] for n in names}, size.height).items():
+        for name, high in stacked({n: needs[n] for n in names if n in needs}, size.height).items():
             found[name] = Region(x, y, width, high)
             y += high
         x += width

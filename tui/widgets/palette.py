@@ -1,9 +1,10 @@
 """Colours by meaning, per theme. None relies on colour alone: marks and words say it too.
 
 act: needs a person now. look: soon. unknown: cannot tell. good: ended well. acts: what changes the
-cluster, and rows marked for that; used for nothing else. key: the accent. Each text can be read on
-its background: a contrast of at least 4.5 (WCAG AA), also under the cursor. edge: of a panel
-without the focus, at least 3.
+cluster, and rows marked for that; used for nothing else. key: the accent. series1 to series4 and
+aborted: lines of pictures, none of them a meaning. edge: of a panel without the focus, a contrast
+of at least 3. Each text can be read on its background: a contrast of at least 4.5 (WCAG AA), also
+under the cursor.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "good": "#a3be8c",
         "spark": "#86a7c8",
         "edge": "#5e6a82",
+        "series1": "#6ea8ff",
+        "series2": "#45c4b0",
+        "series3": "#b3a1f7",
+        "series4": "#d0a27a",
+        "aborted": "#f0935a",
         "key": "bold #88c0d0",
         "stale": "bold #14161c on #ebcb8b",
         "gone": "strike #949eb0",
@@ -43,6 +49,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "good": "#2e6b1f",
         "spark": "#33658a",
         "edge": "#7b8597",
+        "series1": "#1a56c4",
+        "series2": "#0b6b60",
+        "series3": "#5a48b8",
+        "series4": "#7a4a1e",
+        "aborted": "#95400a",
         "key": "bold #1f5f8b",
         "stale": "bold #ffffff on #8a5a00",
         "gone": "strike #555e6b",
@@ -62,6 +73,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "good": "bold #00ff00",
         "spark": "#ffffff",
         "edge": "#d0d0d0",
+        "series1": "#66b3ff",
+        "series2": "#00e5cc",
+        "series3": "#c0b0ff",
+        "series4": "#ffc080",
+        "aborted": "#ff9040",
         "key": "bold #ffff00",
         "stale": "bold #000000 on #ffff00",
         "gone": "strike #d0d0d0",
@@ -81,6 +97,11 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "good": "green",
         "spark": "blue",
         "edge": "default",
+        "series1": "bright_blue",
+        "series2": "cyan",
+        "series3": "bright_cyan",
+        "series4": "white",
+        "aborted": "bright_yellow",
         "key": "bold",
         "stale": "bold reverse yellow",
         "gone": "strike",

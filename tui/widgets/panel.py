@@ -1,14 +1,16 @@
-"""A page of text within an edge; a picture is one whose lines depend on its height, too."""
+"""A page of text, or a picture, within an edge."""
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
+from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 
 from recovery.plurals import counted
+from tui.widgets.charts import Picture, picture_lines
 from tui.widgets.edges import EDGE, Edged, Titles
-from tui.widgets.lines import Line, Page, strip
+from tui.widgets.lines import Line, Page, flowed, strip
 
 
 class Panel(Edged, Page):
@@ -42,6 +44,10 @@ class Panel(Edged, Page):
     def body(self, y: int, width: int) -> Strip:
         return strip(self.line(y), self.role_theme(), width)
 
+    def on_resize(self, event: events.Resize) -> None:
+        self.remake()
+        self.refresh()  # it may have been drawn with the lines of its former size
+
     def retitle(self) -> None:
         self.refresh(Region(0, 0, self.size.width, EDGE))
 
@@ -67,9 +73,19 @@ class Panel(Edged, Page):
             self.refresh(Region(0, first, width + 2 * EDGE, max(changed) - first + 1))
 
 
-class Picture(Panel):
-    """Shows a drawing that fills its panel."""
+class PicturePanel(Panel):
+    """Shows a picture in all its room; a sentence, or other lines, if there is nothing to draw."""
 
-    def draw(self, make: Callable[[int, int], Sequence[Line]]) -> None:
-        """Show what `make(width, height)` returns."""
-        self.fill(lambda width: make(width, self.room))
+    fills = False  # a picture is shown
+
+    def draw(self, picture: Picture | None, instead: Sequence[Line] = ()) -> None:
+        """Show this picture. instead: what is said where it has no line yet."""
+        self.fills = picture is not None and bool(picture.seen)
+        if picture is not None:
+            self.title = picture.title
+        if picture is None or not self.fills:
+            few: Line = ((f" {picture.few}", "dim"),) if picture is not None else ()
+            lines = [line for line in (*instead, few) if line]
+            self.fill(lambda width: [part for line in lines for part in flowed(line, width)])
+            return
+        self.fill(lambda width: picture_lines(picture, width, self.room))

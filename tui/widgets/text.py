@@ -8,6 +8,11 @@ from recovery.row import ErrorRow
 from tui.widgets.lines import Line
 
 
+def safe(text: str, *, ascii_only: bool) -> str:
+    """Return a name that is safe to draw, and never empty."""
+    return visible(text, spaces=True, ascii_only=ascii_only) or '""'
+
+
 def error_lines(errors: Iterable[ErrorRow], width: int, *, named: bool = False) -> list[Line]:
     """Return what an answer could not see. named: with the name of each unseen thing."""
     return [

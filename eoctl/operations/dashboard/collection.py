@@ -3,10 +3,11 @@
 Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
 `judge` (verdicts, the page of `why`, a history: with a pause between two snapshots) and `keep`
 (plans, journal and jobs of this host). Each returns the parts it renewed and their cost. `examine`
-is asked once, when the screen of doctor opens.
+and `count` are asked once, when their screens open.
 """
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +19,15 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.change import changes
-from eoctl.operations.dashboard import bundling, examining
+from eoctl.operations.dashboard import bundling, counting, examining
 from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.prospects import prospects
-from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
+from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
-from eoctl.operations.diagnose.recent_contests import with_contests
+from eoctl.operations.diagnose.recent_contests import with_found
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.diagnose.why_answer import why
+from eoctl.operations.doctor.doctor_answer import doctor
 from eoctl.operations.inspect.history_answer import history
 from eoctl.operations.inspect.listing import lso_answer, producers, txn_list
 from eoctl.operations.inspect.lists import Scope, TxnFilter
@@ -62,6 +64,7 @@ class Collection(Protocol):
     async def judge(self, wants: Wants) -> Round: ...
     async def keep(self, wants: Wants) -> Round: ...
     async def examine(self, about: str) -> Round: ...
+    async def count(self, what: Counted) -> Round: ...
     def close(self) -> None: ...
 
 
@@ -117,7 +120,7 @@ class LiveCollection:
 
         async def use(cluster: Cluster) -> Parts:
             return await _judged(
-                Live(cluster), self.context, self.settings, self.pause, wants, cluster
+                Live(cluster, often=True), self.context, self.settings, self.pause, wants, cluster
             )
 
         return await _round(self._judging, use)
@@ -129,6 +132,10 @@ class LiveCollection:
     async def examine(self, about: str) -> Round:
         """Return what doctor finds. about: names as a shell takes them, "": everything."""
         return await examining.examined(self.context, self.seconds, about)
+
+    async def count(self, what: Counted) -> Round:
+        """Return what grows, counted twice for its rate."""
+        return await counting.counted(self.context, self.seconds, self.pause, self.settings, what)
 
     def close(self) -> None:
         """Close every connection."""
@@ -211,8 +218,16 @@ class BundleCollection:
         return await asyncio.to_thread(_host_round, wants)
 
     async def examine(self, about: str) -> Round:
-        """Return that a bundle has no settings."""
-        return examining.not_in_bundle(about, self.source.now())
+        """Return what doctor finds in the bundle. about: as of a cluster."""
+        named = shlex.split(about)
+        return Round({"doctor": await doctor(self.source, self.source.context, named)})
+
+    async def count(self, what: Counted) -> Round:
+        """Return what grows, counted; a bundle gives no rate."""
+        try:
+            return Round({"growth": await counting.of(self.source, self.settings, 0, what)})
+        except EoctlError as error:
+            return Round(problem=error.sentence)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -268,8 +283,12 @@ async def _judged(
 async def _verdicts(source: Source, context: Context, settings: Settings, pause: float) -> Parts:
     diagnosis = await source.diagnose(Scope(), settings, pause=pause)
     answer = hanging_answer(diagnosis, context.argv, show_all=True)
-    answer = await with_contests(source, answer)
-    known = {"prospects": await prospects(source, diagnosis)}
+    found = await source.contests()
+    answer = with_found(answer, found)
+    known = {
+        "prospects": await prospects(source, diagnosis),
+        "decided": found.decided.as_dict() if found.decided else None,
+    }
     return {"hanging": replace(answer, extra={**answer.extra, **known})}
 
 
