@@ -1,4 +1,4 @@
-"""The page of each screen, the pane beside its list, and what both need from the feed.
+"""The page of each screen, the story beside its list, and what both need from the feed.
 
 Loaded with the first frame, not before the first paint.
 """
@@ -20,20 +20,20 @@ from tui.screens.views import (
     JOB,
     JOBS,
     MERGE,
-    PARTITIONS,
-    PLANS,
     RECOVER,
     TIMELINE,
     WHY,
     Location,
     View,
 )
+from tui.story import Known, gone_lines, log_of, page_of, story_lines
 from tui.widgets.lines import Line
-from tui.widgets.strip import strip_page
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
+    from tui.feed.frame import Frame
     from tui.screens.runs import Run
+    from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
 
 RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
@@ -58,32 +58,32 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     return lambda width: make(s, about, width)
 
 
-def beside(s: "Snapshot | None", view: View, row: "TableRow | None", runs: "Sequence[Run]") -> Make:
-    """Return the pane beside the list, about the cursor's row. runs: started from Recover."""
-    source = row.source if row else None
-    if view in (PLANS, JOBS):
-        return lambda width: plan_and_job_pages.beside(source, width)
+def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequence[Run]") -> Make:
+    """Return the story beside the list, of the cursor's row. runs: started from Recover."""
+    row = state.row(state.cursor) if state.cursor is not None else None
     if view is RECOVER:
-        command = started_command(row, runs, s.argv if s else ())
+        command = started_command(row, runs, frame.snapshot.argv if frame else ())
         words = row.cells[-1] if row and row.key.startswith("form ") else ""
         return lambda width: recover.beside(words, command, width)
-    if view is PARTITIONS:
-        about = row.key if row else None
-        return lambda width: strip_page(s, about, width)
-    return lambda width: pages.evidence_page(source, width)
+    if frame is None or row is None:
+        return lambda width: ()
+    if row.key in state.gone:
+        return lambda width: gone_lines(state.data, row, width)
+    known = Known(frame.snapshot, frame.tables["partitions"].by_key, frame.groups)
+    return lambda width: story_lines(known, state.data, row, width)
 
 
-def wants(s: "Snapshot | None", location: Location, drawn: str | None) -> dict[str, object]:
+def wants(s: "Snapshot | None", location: Location, row: "TableRow | None") -> dict[str, object]:
     """Return the fields of Wants: what a location shows beyond what is always collected.
 
-    drawn: the partition beside the list, whose log is drawn.
+    row: of a list, on which the cursor has rested, so that its page is asked for.
     """
     view, about = location.view, location.about
     return {
         "producers": view.name == "producers",
-        "why": about if view is WHY else None,
+        "why": about if view is WHY else page_of(row),
         "history": about or None if view is TIMELINE else None,
-        "strip": _partition_of_page(s, about) if view is WHY else drawn,
+        "strip": _partition_of_page(s, about) if view is WHY else log_of(row),
         "detail": about if view in (CHANGE, JOB) else None,
         "merge": about if view is MERGE else None,
         "checkpoint": about if view is CHECKPOINT else None,

@@ -11,8 +11,9 @@ from tui.layout import Layout
 from tui.screens.keys import SUMMARY_OF, UNSORTED
 from tui.screens.views import FINDING, Location
 from tui.widgets import overlays
-from tui.widgets.lines import Line, Page
+from tui.widgets.lines import Line
 from tui.widgets.overlays import Overlay
+from tui.widgets.panel import Panel
 
 
 class Reading(Layout):
@@ -29,7 +30,7 @@ class Reading(Layout):
 
     def action_last(self) -> None:
         part = self.scrolled
-        part.to(part.length if isinstance(part, Page) else len(part.state.order))
+        part.to(part.length if isinstance(part, Panel) else len(part.state.order))
 
     def action_turn(self, step: int) -> None:
         self.table.turn(step)
@@ -167,7 +168,7 @@ class Reading(Layout):
         return "".join(f"{line}\n" for line in lines)
 
     def action_help(self) -> None:
-        """Show every key and command, and the verdicts of the page or the cursor's row."""
+        """Show every key and command, and what the verdict and the word at the cursor mean."""
         from tui.screens import pages
 
         judged = [self.row.source] if self.row is not None else self.holders
@@ -176,9 +177,16 @@ class Reading(Layout):
             self.location.view,
             replay=self.feed.replay,
             may_change=self.may_change,
-            verdicts=pages.verdicts_of(judged),
+            explains=pages.words_of(judged, self._words_at_cursor()),
         )
         self.push_screen(Overlay("Help", lambda width: make(width=width)))
+
+    def _words_at_cursor(self) -> Sequence[str]:
+        """Return the underlined cell and its column's title."""
+        if self.row is None:
+            return ()
+        state = self.table.state
+        return self.row.cells[state.column].strip(), state.data.columns[state.column].title
 
     def explain(self, word: str) -> None:
         """Show what a word means, as `eoctl explain` does."""

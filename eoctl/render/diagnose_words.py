@@ -106,6 +106,16 @@ def who_runs(row: ContestRow) -> str:
     )
 
 
+def stuck_words(verdict: str) -> str:
+    """Return the headline of what a transaction of this verdict does to its partition's readers."""
+    return f"{'HELD' if verdict in ('open', 'prepare') else 'STUCK'}  {verdict}"
+
+
+def lag_words(lag: int | None, lag_hw: int | None) -> str:
+    """Return how far a group is from LSO and high watermark; None: it has no offset there."""
+    return "no offset" if lag is None else f"lag {lag} to LSO, {lag_hw} to HW"
+
+
 def wait_words(p: Prospect, now: int) -> str:
     """Return in a sentence what waiting leads to. now: epoch ms by our clock."""
     return "; ".join(part for part in (_ends(p), _deletes(p, now)) if part)

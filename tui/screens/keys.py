@@ -5,6 +5,7 @@ or in a recording (App.check_action). C, K, ctrl+d, ctrl+k and delete stay unbou
 elsewhere they destroy.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -118,6 +119,9 @@ KEYS: tuple[Key, ...] = (
     Key(("G", "end"), "G", "last", "to the last line"),
     Key(("h", "left"), "h", "turn(-1)", "the cell to the left", "table"),
     Key(("l", "right"), "l", "turn(1)", "the cell to the right", "table"),
+    Key(("ctrl+p",), "ctrl+p", "find", "find a command, topic, id or group", "all", "find"),
+    Key(("tab",), "tab", "focus_next", "to the next panel, which then scrolls", "all", "panel"),
+    Key(("shift+tab",), "shift+tab", "focus_previous", "to the panel before"),
     Key(("question_mark",), "?", "help", "all keys and commands", "all", "help"),
     Key(("ctrl+c",), "ctrl+c", "stop", "quit at once", priority=True),
     Key(("ctrl+q",), "ctrl+q", "stop", "quit at once", priority=True),
@@ -214,5 +218,7 @@ def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True)
 
 
 def completions(typed: str) -> Sequence[str]:
-    """Return the command words that begin with what was typed."""
-    return [w for c in COMMANDS for w in c.words if w.startswith(typed.lower())]
+    """Return the command words that begin with what was typed, else those that have its letters."""
+    words = [w for c in COMMANDS for w in c.words]
+    letters = re.compile(".*".join(map(re.escape, typed.lower())))
+    return [w for w in words if w.startswith(typed.lower())] or list(filter(letters.search, words))

@@ -52,8 +52,13 @@ Parts = dict[str, object]
 
 
 class Collection(Protocol):
-    """The questions of the dashboard. An error that ends everything is of recovery.errors."""
+    """The questions of the dashboard. An error that ends everything is of recovery.errors.
 
+    progress: how many brokers have answered, of how many; None before the first one.
+    """
+
+    @property
+    def progress(self) -> tuple[int, int] | None: ...
     def empty(self) -> Snapshot: ...
     async def look(self, wants: Wants) -> Round: ...
     async def judge(self, wants: Wants) -> Round: ...
@@ -75,6 +80,10 @@ class LiveCollection:
     _ends: EndsCount = field(default_factory=EndsCount)
     _looking: Session | None = None
     _judging: Session | None = None
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        return self._looking.progress if self._looking is not None else None
 
     def empty(self) -> Snapshot:
         """Return the snapshot before the first answer."""
@@ -163,6 +172,10 @@ class BundleCollection:
         if self._source is None:
             self._source = bundling.source(self.path)
         return self._source
+
+    @property
+    def progress(self) -> None:
+        """Return None: no broker is asked."""
 
     def empty(self) -> Snapshot:
         """Return the first snapshot, read-only since a bundle cannot change. Raises as `source`."""
