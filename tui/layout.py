@@ -325,8 +325,8 @@ class Layout(App[str]):
 
     def show_story(self) -> None:
         """Show the story of the cursor's row, and ask for its page once the cursor rests."""
-        if self.location.view.kind == "page":
-            return
+        if self.location.view.kind == "page" or not self.began:
+            return  # what stories are made of is loaded after the first paint
         from tui import panes
 
         row = self.table.current

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 
 from recovery.plurals import counted
-from tui.widgets.charts import Picture, picture_lines
 from tui.widgets.edges import EDGE, Edged, Titles
 from tui.widgets.lines import Line, Page, flowed, strip
+
+if TYPE_CHECKING:
+    from tui.widgets.charts import Picture
 
 
 class Panel(Edged, Page):
@@ -78,7 +81,7 @@ class PicturePanel(Panel):
 
     fills = False  # a picture is shown
 
-    def draw(self, picture: Picture | None, instead: Sequence[Line] = ()) -> None:
+    def draw(self, picture: "Picture | None", instead: Sequence[Line] = ()) -> None:
         """Show this picture. instead: what is said where it has no line yet."""
         self.fills = picture is not None and bool(picture.seen)
         if picture is not None:
@@ -88,4 +91,6 @@ class PicturePanel(Panel):
             lines = [line for line in (*instead, few) if line]
             self.fill(lambda width: [part for line in lines for part in flowed(line, width)])
             return
+        from tui.widgets.charts import picture_lines  # loaded after the first paint
+
         self.fill(lambda width: picture_lines(picture, width, self.room))
