@@ -15,6 +15,7 @@ from tui.screens.views import (
     CHECKPOINT,
     DOCTOR,
     FINDING,
+    GROUPS,
     JOB,
     JOBS,
     MERGE,
@@ -152,6 +153,8 @@ def side_title(s: "Snapshot | None", feed: "Feed", view: View, width: int) -> Li
         return ((f" {view.title[:-1]}", "title"),)
     if view is RECOVER:
         return ((" Starts", "title"),)
+    if view is GROUPS:
+        return ((" Lag to the high watermark, all partitions", "title"),)
     if view is PARTITIONS:
         at = s.strip.collected_at if s is not None and s.strip else None
         return spread(((" Log", "title"),), (aged(s, feed, at, LOOK), (" ", "text")), width)

@@ -292,7 +292,7 @@ class Layout(App[str]):
             from tui import panes
 
             view, row = self.location.view, self.table.current
-            self.side.show(panes.beside(self.snapshot, view, row, self.runs), self.side_title)
+            self.side.show(panes.beside(self.frame, view, row, self.runs), self.side_title)
 
     # titles are drawn again each second, since they show an age
 

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from recovery.inspect.cluster_rows import OffsetsShowRow
+from tui.board.pictures import lag_picture
 from tui.equal_commands import started_command
 from tui.screens import pages, plan_and_job_pages, recover
 from tui.screens.doctor import finding_page
@@ -17,6 +19,7 @@ from tui.screens.views import (
     CHECKPOINT,
     DOCTOR,
     FINDING,
+    GROUPS,
     JOB,
     JOBS,
     MERGE,
@@ -28,15 +31,19 @@ from tui.screens.views import (
     Location,
     View,
 )
+from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
+    from tui.board.pictures import Drawing
+    from tui.feed.frame import Frame
     from tui.screens.runs import Run
     from tui.widgets.tables import TableData, TableRow
 
 RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
+LAG_LINES = 8
 Make = Callable[[int], Sequence[Line]]
 
 
@@ -58,9 +65,15 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     return lambda width: make(s, about, width)
 
 
-def beside(s: "Snapshot | None", view: View, row: "TableRow | None", runs: "Sequence[Run]") -> Make:
+def beside(
+    frame: "Frame | None", view: View, row: "TableRow | None", runs: "Sequence[Run]"
+) -> Make:
     """Return the pane beside the list, about the cursor's row. runs: started from Recover."""
+    s = frame.snapshot if frame else None
     source = row.source if row else None
+    if view is GROUPS:
+        drawing = frame.board.drawing if frame else None
+        return lambda width: lag_lines(drawing, source, width)
     if view in (PLANS, JOBS):
         return lambda width: plan_and_job_pages.beside(source, width)
     if view is RECOVER:
@@ -71,6 +84,13 @@ def beside(s: "Snapshot | None", view: View, row: "TableRow | None", runs: "Sequ
         about = row.key if row else None
         return lambda width: strip_page(s, about, width)
     return lambda width: pages.evidence_page(source, width)
+
+
+def lag_lines(drawing: "Drawing | None", row: object, width: int) -> Sequence[Line]:
+    """Return the lag of a row's group over the time that was seen."""
+    if drawing is None or not isinstance(row, OffsetsShowRow):
+        return [((" no row", "dim"),)]
+    return picture_lines(lag_picture(drawing, row.group), width, LAG_LINES)
 
 
 def wants(s: "Snapshot | None", location: Location, drawn: str | None) -> dict[str, object]:

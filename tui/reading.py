@@ -9,7 +9,7 @@ from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
 from tui.layout import Layout
 from tui.screens.keys import UNSORTED
-from tui.screens.views import FINDING
+from tui.screens.views import FINDING, TIMELINE, Location
 from tui.widgets import overlays
 from tui.widgets.lines import Line, Page
 from tui.widgets.overlays import Overlay
@@ -86,6 +86,15 @@ class Reading(Layout):
             self.say("no open transaction is known here whose records could be shown", "look")
             return
         self.push_screen(Records(self.feed.context, request))
+
+    def action_trace(self) -> None:
+        """Open the timeline of the cursor's transaction, or the page's."""
+        judged = self.row.judged if self.row is not None else next(iter(self.holders), None)
+        name = judged.transactional_id if judged is not None else None
+        if name is None:
+            self.say("no transactional id is known here; enter shows the partition's log", "look")
+            return
+        self.go(Location(TIMELINE, name), remember=True)
 
     def action_equal(self) -> None:
         """Show commands to paste; none of them changes anything."""

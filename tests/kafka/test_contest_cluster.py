@@ -222,32 +222,6 @@ def test_a_clock_of_ours_that_is_ahead_hides_no_contest(storms: Lab) -> None:
         assert mine.aborted == truth.fences
 
 
-def test_decisions_are_counted_as_the_application_made_them(healthy: Lab, topic: MakeTopic) -> None:
-    """What the dashboard draws a minute: here 5 commits and 2 aborts more than before."""
-    topic_name, ends = topic(healthy), [True, True, False, True, False, True, True]
-
-    def counted() -> tuple[int, int]:
-        async def seen() -> Contests:
-            async with Client.to(healthy.bootstrap_servers) as client:
-                return await recent_contests(client.cluster, now_ms)
-
-        found = asyncio.run(seen()).decided
-        assert found is not None
-        assert found.end - found.begin <= WINDOW_MS
-        return sum(found.commits), sum(found.aborts)
-
-    before = counted()
-    owner = librdkafka(healthy, "decides")
-    owner.init_transactions(30)
-    for commits in ends:
-        owner.begin_transaction()
-        owner.produce(topic_name, b"x")
-        owner.flush(30)
-        owner.commit_transaction(30) if commits else owner.abort_transaction(30)
-    after = counted()
-    assert (after[0] - before[0], after[1] - before[1]) == (sum(ends), len(ends) - sum(ends))
-
-
 async def busy(lab: Lab, topic_name: str, transactions: int) -> None:
     async with Client.to(lab.bootstrap_servers) as client:
         owner = await Producer.init(client, "busy")

@@ -30,7 +30,9 @@ from tui.screens.views import (
     View,
 )
 
-Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied"]
+Where = Literal[
+    "all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied", "traced"
+]
 
 
 class Key(Value):
@@ -84,6 +86,9 @@ KEYS: tuple[Key, ...] = (
         "held",
         "records",
         subject=True,
+    ),
+    Key(
+        ("t",), "t", "trace", "the timeline of its transaction", "traced", "timeline", subject=True
     ),
     Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
@@ -185,8 +190,8 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
         return view not in (JOBS, JOB, RECOVER, CHECKPOINT, DOCTOR, FINDING)
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
-    if key.where == "held":
-        return not replay and view in HELD
+    if key.where in ("held", "traced"):
+        return view in HELD and not (replay and key.where == "held")
     if key.where == "copied":
         return view.kind != "page" or view is FINDING
     if key.where == "page":

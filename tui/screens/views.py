@@ -119,7 +119,7 @@ GROUPS = View(
     "groups",
     "Groups",
     ("groups", "offsets"),
-    "table",
+    "evidence",
     ("offsets", "show"),
     "what groups have committed, against LSO and high watermark",
 )
