@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
@@ -14,9 +15,14 @@ from tui.widgets import overlays
 from tui.widgets.lines import Line, Page
 from tui.widgets.overlays import Overlay
 
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+
 
 class Reading(Layout):
-    """The app with the keys that read what is shown."""
+    """The app with the keys that read what is shown. moment: kept to be compared with another."""
+
+    moment: "Snapshot | None" = None
 
     def action_move(self, step: int) -> None:
         self.scrolled.move(step)
@@ -95,6 +101,20 @@ class Reading(Layout):
             self.say("no transactional id is known here; enter shows the partition's log", "look")
             return
         self.go(Location(TIMELINE, name), remember=True)
+
+    def action_moment(self) -> None:
+        """Keep what is shown; at another moment show what differs from what was kept."""
+        from tui.board.difference import difference_page
+
+        now, kept = self.snapshot, self.moment
+        if now is None:
+            self.say("there is no answer yet")
+        elif kept is None or kept.taken_at == now.taken_at:
+            self.moment = now
+            self.say("this moment is kept; m at another one shows the difference", "key")
+        else:
+            self.moment = None
+            self.push_screen(Overlay("Two moments", partial(difference_page, kept, now)))
 
     def action_equal(self) -> None:
         """Show commands to paste; none of them changes anything."""

@@ -95,6 +95,7 @@ KEYS: tuple[Key, ...] = (
     Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
     Key(("less_than_sign",), "<", "seek(-20)", "20 snapshots back", "replay"),
     Key(("greater_than_sign",), ">", "seek(20)", "20 snapshots on", "replay"),
+    Key(("m",), "m", "moment", "keep this moment; again, at another one: what differs"),
     Key(("slash",), "/", "filter", "filter by a regular expression, ! inverts", "table", "filter"),
     Key(("colon",), ":", "command", "a command: a screen, ctx, interval, theme, q", "all", "cmd"),
     Key(("s",), "s", "sort_menu", "sort by a column (shift+its letter)", "table", "sort"),
