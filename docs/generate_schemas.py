@@ -59,6 +59,7 @@ from recovery.inspect.cluster_rows import (
     TxnDescribeRow,
     TxnListRow,
 )
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
 from recovery.inspect.growth.growth_rows import (
     GrowthRow,
     InternalTopicRow,
@@ -255,6 +256,19 @@ ENVELOPES: Mapping[str, Envelope] = {
         {"stores": list[StoreState]},  # --store
     ),
     "offsets-count": Envelope(OffsetsCountRow),
+    "offsets-history": Envelope(
+        OffsetsHistoryRow,
+        {
+            "group": str,
+            "type": str | None,
+            "state": str | None,
+            "coordinator_partition": int | None,
+            "whole": bool,
+            "complete_since": datetime | None,
+            "left_out": int,
+            "offsets_retention_ms": int | None,
+        },
+    ),
     "restart-plan": Envelope(
         RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
     ),

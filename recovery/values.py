@@ -40,7 +40,8 @@ class Value(msgspec.Struct, frozen=True):
         from pydantic_core import core_schema
 
         def read(fields: object) -> Value:
-            return msgspec.convert(fields, cls, dec_hook=_document_of)
+            # numbers are texts where they are keys in JSON
+            return msgspec.convert(fields, cls, str_keys=True, dec_hook=_document_of)
 
         writing = core_schema.plain_serializer_function_ser_schema(cls.as_dict)
         return core_schema.no_info_plain_validator_function(read, serialization=writing)

@@ -22,7 +22,9 @@ from tests.timing import Timing
 # a crowded machine is slow to draw examples, which says nothing of the code
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # `make test` says the same of the same code; `make test-long` draws other examples each time
-settings.register_profile("same", settings.get_profile("crowded"), derandomize=True)
+settings.register_profile(
+    "same", settings.get_profile("crowded"), derandomize=True, max_examples=40
+)
 settings.load_profile("crowded" if SHARE >= 1 else "same")
 
 RUN_FOLDER = "EOCTL_TEST_RUN"
@@ -107,7 +109,6 @@ one worker, one after the other and before the folder's other tests; then the la
 """
 WITH_BROKERS = ("kafka", "spark", "tui")
 """Folders whose tests run against brokers or Spark."""
-TESTS = Path(__file__).parent
 ONE_WORKER = "spark" if SHARE < 1 else None
 """The folder whose tests with the fixture `spark` run on one worker, which alone starts a session;
 its others, which launch jobs, run on another one. Both begin first.
@@ -117,7 +118,7 @@ In `make test`; the long ones take too long for one.
 
 
 def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).parts[0]
+    return item.nodeid.split("/", 2)[1]  # of tests/; a path takes a tenth of all collecting
 
 
 def _serial(item: pytest.Item) -> str | None:

@@ -18,7 +18,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "streams": ("kafka/test_streams*",),
     "connect": ("kafka/test_connect*",),
     "copies": ("kafka/test_dedup*", "kafka/test_merge*"),
-    "audit": ("kafka/test_audit*", "kafka/test_mirror_maker*"),
+    "audit": ("kafka/test_audit*", "kafka/test_mirror_maker*", "kafka/test_failover*"),
     "records": ("kafka/test_offsets*", "kafka/test_fetch*", "kafka/test_segments*"),
     "verdicts": ("kafka/test_verdicts*", "kafka/test_lost_markers*", "kafka/test_remedies*"),
     "busy": ("kafka/test_busy*",),

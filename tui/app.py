@@ -6,7 +6,6 @@ is drawn as segments, never as markup.
 
 import asyncio
 import gc
-import re
 import signal
 import sys
 from contextlib import suppress
@@ -16,15 +15,11 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from eoctl.render.sanitise import visible
-from eoctl.render.words import age as age_words
-from recovery.errors import EoctlError, Exit, UsageError
-from tui.changing import Changing
+from recovery.errors import Exit
+from tui.commanding import Commanding
 from tui.feed.asking import INTERVALS
-from tui.reading import Reading
-from tui.screens.keys import KEYS, Key, bindings, completions, exists
-from tui.screens.views import BY_NAME, OVERVIEW, Location
-from tui.widgets.table_state import Filter
+from tui.screens.keys import KEYS, Key, bindings, exists
+from tui.screens.views import BY_NAME, Location
 
 if TYPE_CHECKING:
     from tui.feed.frame import Frame
@@ -46,8 +41,8 @@ class Failed(Message):
         self.sentence = sentence
 
 
-class Dashboard(Reading, Changing):
-    """The app: its lifetime, its keys and its commands."""
+class Dashboard(Commanding):
+    """The app: its lifetime and its keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     ACTIONS: ClassVar[dict[str, Key]] = {k.action.split("(")[0]: k for k in KEYS}
@@ -61,7 +56,7 @@ class Dashboard(Reading, Changing):
             with suppress(ValueError, RuntimeError, NotImplementedError):
                 loop.add_signal_handler(number, self.leave, Exit.INTERRUPTED)
         self.table.title = self.table_title
-        self.table.on_cursor = self.show_evidence
+        self.table.on_cursor = self.show_story
         self.table.on_open = self.action_open
         self.go(self.location)
         self.app_resume_signal.subscribe(self, self.resumed)
@@ -76,6 +71,14 @@ class Dashboard(Reading, Changing):
         for seconds in (0.1, 1.0):
             self.set_timer(seconds, lambda: self.refresh(layout=True))
 
+    def await_first(self) -> None:
+        """Show how far the first questions came, until they are answered."""
+        if self.snapshot is not None and self.snapshot.partitions is not None:
+            self.awaiting.stop()
+        else:
+            self.show_says()
+            self.show_status()
+
     def begin(self) -> None:
         """Start asking, once the first paint is done.
 
@@ -88,6 +91,7 @@ class Dashboard(Reading, Changing):
         self.complete()
         self.feed.start(self.post)
         self.began = True
+        self.awaiting = self.set_interval(0.1, self.await_first)
         self.tell_wants()
 
     def post(self, news: "Frame | str") -> None:
@@ -112,7 +116,9 @@ class Dashboard(Reading, Changing):
         if self.location.view.kind == "page":
             self.show_page()
         else:
-            self.show_evidence()
+            self.show_story()
+            self.show_pictures()
+            self.arrange()
         self.tick()
 
     def on_failed(self, message: Failed) -> None:
@@ -120,7 +126,7 @@ class Dashboard(Reading, Changing):
         self.tick()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.arrange()
+        self.show_panels()
         self.call_after_refresh(self.tick)
 
     async def on_event(self, event: events.Event) -> None:
@@ -156,11 +162,6 @@ class Dashboard(Reading, Changing):
 
     # -- keys --------------------------------------------------------------------------------
 
-    def action_stop(self) -> None:
-        """Leave at once; ask first if a change is being made."""
-        if not self.leaving_needs_an_answer():
-            self.leave()
-
     def action_first_of(self, names: str) -> None:
         """Do what a key with several actions does on this screen."""
         for name in names.split():
@@ -181,15 +182,17 @@ class Dashboard(Reading, Changing):
             return
         name, about = row.opens
         if name == "form":
-            self.fill_in(about, self._ask_command)
+            self.fill_in(about, self.ask_command)
         elif name == "run":
             self.show_run(int(about))
         else:
             self.go(Location(BY_NAME[name], about), remember=True)
 
     def action_leave(self) -> None:
-        """Clear the filter if there is one, else go back (esc)."""
-        if self.location.view.kind != "page" and self.table.state.filter is not None:
+        """Go back: from another panel to the list, from a filter to all rows, from a screen."""
+        if self.scrolled is not self.main:
+            self.refocus()
+        elif self.location.view.kind != "page" and self.table.state.filter is not None:
             self.table.state.filter = None
             self.table.settle()
             self.tick()
@@ -221,90 +224,11 @@ class Dashboard(Reading, Changing):
         now = min(range(len(INTERVALS)), key=lambda n: abs(INTERVALS[n] - self.feed.interval))
         self.pace(INTERVALS[max(0, min(now + step, len(INTERVALS) - 1))])
 
-    def pace(self, seconds: float) -> None:
-        """Set the seconds between two rounds."""
-        self.feed.pace(seconds)
-        self.say(f"every {age_words(seconds)}, or less often where that would cost too much")
+    def action_find(self) -> None:
+        """Find a command, a topic, an id or a group by some of its letters."""
+        from textual.command import CommandPalette
 
-    # -- what is typed -----------------------------------------------------------------------
+        from tui.search import Everything
 
-    def action_filter(self) -> None:
-        self.prompt.ask("/", self._filter_typed, self._filter_done)
-
-    def _filter_typed(self, text: str) -> None:
-        """Filter the table by the typed text, as soon as that is a regular expression."""
-        try:
-            self.table.state.filter = Filter.parse(text) if text.removeprefix("!") else None
-        except re.error as error:
-            self.say(f"not a regular expression yet: {error}", "look")
-            return
-        self.message = ("", "text")
-        self.table.settle()
-        self.tick()
-
-    def _filter_done(self, text: str | None) -> None:
-        """Apply the finished text; esc (None) removes the filter."""
-        self._filter_typed(text or "")
-        self.tick()
-
-    def action_command(self) -> None:
-        self._ask_command()
-
-    def _ask_command(self, begin: str = "") -> None:
-        self.prompt.ask(":", self._command_typed, self._command_done, begin)
-
-    def _command_typed(self, text: str) -> None:
-        """Show in the status line which words the command may begin with."""
-        names = completions(text.split(" ")[0])
-        self.say("  ".join(names) if names else "no such command", "dim" if names else "look")
-
-    def _command_done(self, text: str | None) -> None:
-        """Run the finished command."""
-        self.message = ("", "text")
-        word, _, rest = (text or "").strip().partition(" ")
-        try:
-            self._command(word.lower(), rest.strip())
-        except EoctlError as error:
-            self.say(error.sentence, "look")
-        self.tick()
-
-    def _command(self, word: str, rest: str) -> None:
-        """Run a command. Raise UsageError if it is unknown, or its words are wrong."""
-        from tui import commands
-
-        if word in BY_NAME:
-            self.go(commands.location_of(word, rest), remember=True)
-            if rest and not self.location.about:
-                self._filter_typed(rest)
-        elif word in ("ctx", "context"):
-            self.other_cluster(rest)
-        elif word == "interval":
-            self.pace(commands.interval_of(rest))
-        elif word == "theme":
-            self.theme = commands.theme_of(rest)
-        elif word == "help":
-            self.action_help()
-        elif word == "explain":
-            self.explain(rest)
-        elif word in ("q", "quit"):
-            self.action_stop()
-        elif word:
-            raise UsageError(f"no command {visible(word)!r}; ? lists them")
-
-    def other_cluster(self, name: str) -> None:
-        """Show another cluster on the same screens (`:ctx`)."""
-        if self.connect is None:
-            self.say("a recording has one cluster", "look")
-            return
-        try:
-            feed = self.connect(name)
-        except EoctlError as error:
-            self.say(error.sentence, "act")
-            return
-        self.feed.stop()
-        self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
-        self.moment = None
-        self.forget()
-        self.trail.clear()
-        self.go(Location(OVERVIEW))
-        self.begin()
+        placeholder = "a command, topic, transactional id or group"
+        self.push_screen(CommandPalette({Everything}, placeholder=placeholder))

@@ -1,4 +1,4 @@
-"""Draw the fixed lines from values: header, tabs, panes' titles, status, footer."""
+"""Draw the fixed lines from values: header, tabs, panels' titles, status, footer."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,20 +13,22 @@ from tui.screens.keys import Key
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    COUNTS,
     DOCTOR,
     FINDING,
-    GROUPS,
     JOB,
     JOBS,
     MERGE,
     NUMBERED,
-    PARTITIONS,
+    OVERVIEW,
     PLANS,
+    PREFIXES,
     RECOVER,
     WHY,
     Location,
     View,
 )
+from tui.widgets.edges import Titles
 from tui.widgets.lines import Line, clipped, line_width, spread
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from tui.feed.asking import Feed
     from tui.feed.frame import Frame
     from tui.widgets.table import Table
+    from tui.widgets.table_state import TableState
+    from tui.widgets.tables import TableData, TableRow
 
 STATUS_LINES = 3
 LOOK, JUDGE, KEEP = "look", "judge", "keep"
@@ -113,64 +117,101 @@ def _tabs(here: View, width: int) -> Line:
     return clipped(tuple(parts), width)
 
 
-def says(frame: "Frame | None", width: int) -> tuple[Line, ...]:
-    """Return the overview's sentences."""
-    if frame is None:
-        return (((" connecting", "dim"),), (), ())
-    return tuple(clipped(line, width) for line in frame.says)
+def says(frame: "Frame | None", feed: "Feed", width: int, most: int) -> tuple[Line, ...]:
+    """Return the overview's sentences, the worst problem first; before that what is awaited."""
+    lines = frame.says if frame is not None and not _awaited(frame.snapshot) else ()
+    first: Line = ((f" {feed.waiting()}", "dim"),)
+    return tuple(clipped(line, width) for line in (lines or (first, (), ()))[:most])
 
 
-def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table", width: int) -> Line:
+def _awaited(s: "Snapshot | None") -> bool:
+    """Return True before the first answer, if nothing is known to be wrong."""
+    return s is None or (s.partitions is None and not s.problem)
+
+
+def table_title(s: "Snapshot | None", feed: "Feed", view: View, table: "Table") -> Titles:
     """Return name, counts, filter and sort order; on the right how old the rows are."""
     state = table.state
-    shown = len(state.order) - len(state.gone)
-    everything = len(state.data.rows)
-    text = count(shown) if shown == everything else f"{count(shown)} of {count(everything)}"
     named = s.doctor.extra["named"] if view is DOCTOR and s is not None and s.doctor else ()
-    title = " ".join((view.title, *map(visible, named)))
-    parts: list[tuple[str, str]] = [(f" {title} ", "title"), (f" {text}", "dim")]
+    title = " ".join((view.list_title, *map(visible, named)))
+    parts: list[tuple[str, str]] = [(f" {title} ", "title"), *_counts(state, view)]
     if len(state.order) > table.room:
-        parts.append((f"  line {count(table.cursor_index + 1)}", "dim"))
+        parts.append((f" line {count(table.cursor_index + 1)} ", "dim"))
     if state.filter is not None:
-        parts.append((f"  /{visible(state.filter.text)}", "key"))
+        parts.append((f" /{visible(state.filter.text)} ", "key"))
     if state.sort is not None:
         title = state.data.columns[state.sort].title
-        parts.append((f"  by {title}{' down' if state.descending else ''}", "dim"))
+        parts.append((f" by {title}{' down' if state.descending else ''} ", "dim"))
     if state.selected:
-        parts.append((f"  {count(len(state.selected))} marked", "acts"))
+        parts.append((f" {count(len(state.selected))} marked ", "acts"))
     if state.gone:
-        parts.append((f"  {count(len(state.gone))} gone", "dim"))
+        parts.append((f" {count(len(state.gone))} gone ", "dim"))
     if view is RECOVER:
-        return spread(tuple(parts), (), width)
-    kind = ONCE if view is DOCTOR else KEEP if view in (PLANS, JOBS) else LOOK
-    age = aged(s, feed, state.data.collected_at, kind)
-    return spread(tuple(parts), (age, (" ", "text")), width)
+        return tuple(parts), ()
+    kind = ONCE if view in (DOCTOR, COUNTS, PREFIXES) else KEEP if view in (PLANS, JOBS) else LOOK
+    return tuple(parts), _age(s, feed, state.data.collected_at, kind)
 
 
-def side_title(s: "Snapshot | None", feed: "Feed", view: View, width: int) -> Line:
-    """Return the title above the evidence: how old the verdicts are."""
-    if view in (PLANS, JOBS):
-        return ((f" {view.title[:-1]}", "title"),)
-    if view is RECOVER:
-        return ((" Starts", "title"),)
-    if view is GROUPS:
-        return ((" Lag to the high watermark, all partitions", "title"),)
-    if view is PARTITIONS:
-        at = s.strip.collected_at if s is not None and s.strip else None
-        return spread(((" Log", "title"),), (aged(s, feed, at, LOOK), (" ", "text")), width)
-    at = s.hanging.collected_at if s is not None and s.hanging else None
-    return spread(((" Verdict", "title"),), (aged(s, feed, at, JUDGE), (" ", "text")), width)
+def _counts(state: "TableState", view: View) -> list[tuple[str, str]]:
+    """Return how many rows are shown; of the overview, how many of them are findings."""
+    shown, everything = len(state.order) - len(state.gone), len(state.data.rows)
+    if shown != everything:
+        return [(f"{count(shown)} of {count(everything)} ", "text")]
+    if view is not OVERVIEW:
+        return [(f"{count(shown)} ", "text")]
+    findings = state.data.marked
+    normal = everything - findings
+    return [
+        (f"{count(findings)} ", "text"),
+        *([(f" {count(normal)} within limits ", "dim")] if normal else ()),
+    ]
 
 
-def page_title(s: "Snapshot | None", feed: "Feed", location: Location, width: int) -> Line:
-    """Return the title above a page: its subject and its age."""
+def _age(s: "Snapshot | None", feed: "Feed", collected_at: int | None, kind: str) -> Line:
+    """Return how old something is, for a panel's edge."""
+    text, role = aged(s, feed, collected_at, kind)
+    return ((text if role == "stale" else f" {text} ", role),)
+
+
+def story_title(
+    s: "Snapshot | None", feed: "Feed", data: "TableData", row: "TableRow | None"
+) -> Titles:
+    """Return what the story beside a list is about, and how old it is."""
+    if s is None or row is None:
+        return ((" Story ", "title"),), ()
+    judged = row.judged
+    if judged is None:
+        return ((f" {_name(data, row)} ", "title"),), ()
+    from tui.story import answered
+
+    told = s.why if answered(s, row) is not None else s.hanging
+    age = _age(s, feed, told.collected_at if told else None, JUDGE)
+    return ((f" {visible(judged.where)} ", "title"),), age
+
+
+def _name(data: "TableData", row: "TableRow") -> str:
+    """Return what a row is about: its partition or name, else its first words."""
+    kinds = [column.kind for column in data.columns]
+    return row.cells[next((i for i, k in enumerate(kinds) if k in ("partition", "name")), 1)]
+
+
+def page_title(
+    s: "Snapshot | None", feed: "Feed", location: Location, trail: "Sequence[Location]"
+) -> Titles:
+    """Return the way that led to a page, its subject, and its age."""
     view, about = location.view, location.about
     answer = page_answer(s, location)
     at = answer.collected_at if answer else None
+    way = "".join(f" {_crumb(place)} >" for place in trail)
     named = visible(about) if about else "the worst partition" if view is WHY else ""
-    left: Line = ((f" {view.title} ", "title"), (f" {named}", "dim"))
+    left: Line = ((way, "dim"), (f" {view.title} ", "title"), (f"{named} ", "text"))
     kind = ONCE if view is FINDING else KEEP if view in (CHANGE, JOB) else JUDGE
-    return spread(left, (aged(s, feed, at, kind), (" ", "text")), width)
+    return left, _age(s, feed, at, kind)
+
+
+def _crumb(place: Location) -> str:
+    about = cut_middle(visible(place.about), 24) if place.view.kind == "page" else ""
+    return f"{place.view.title} {about}".rstrip()
 
 
 def page_answer(s: "Snapshot | None", location: Location) -> "Answer | None":
@@ -229,6 +270,8 @@ def status_lines(
 ) -> tuple[Line, ...]:
     """Return a message or what is wrong with asking; on the right what asking costs."""
     text, role = message
+    if not text and _awaited(s):
+        text, role = feed.waiting(), "dim"
     if not text and s is not None and s.problem:
         return tuple(((part, "act"),) for part in _problem(s, feed, width, paused=paused))
     right: Line = ()

@@ -1,10 +1,13 @@
 """The parts of the app: which ones the current screen shows, drawn from the newest frame."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import zip_longest
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
-from textual.containers import Container
+from textual.geometry import Region
 
 from recovery.errors import Exit
 from tui import fixed_lines
@@ -15,15 +18,16 @@ from tui.screens.views import (
     BY_NAME,
     JOBS,
     OVERVIEW,
-    PARTITIONS,
-    PLANS,
     RECOVER,
     VIEWS,
     WHY,
     Location,
 )
-from tui.widgets.lines import Bar, Line, Page
-from tui.widgets.table import HEAD_LINES, Table
+from tui.widgets.edges import EDGE, Titles
+from tui.widgets.grid import BESIDE, WIDE, Need, Needs, Panels, regions
+from tui.widgets.lines import Bar, Line, flowed
+from tui.widgets.panel import Panel, PicturePanel
+from tui.widgets.table import FRAME_LINES, Table
 from tui.widgets.table_state import TableState
 from tui.widgets.tables import TableData
 from tui.widgets.themes import begin_in
@@ -36,12 +40,10 @@ if TYPE_CHECKING:
     from tui.screens.runs import Run
     from tui.widgets.tables import TableRow
 
-SIDE_BESIDE = 120  # from this width on the evidence is beside the list, else below it
-STRIP_BELOW = 30  # from this height on a partition's strip is below the list
-SAYS_LINES = 3
-FIXED_LINES = (
-    3 + SAYS_LINES
-)  # of the overview: head, says and foot; the status is as high as its text
+SAYS_LINES = 3  # of the overview, if the screen is TALL: else the worst problem alone
+TALL = 30  # from this height on
+FEW = 8  # rows of the overview's list that always have room
+RESTED = 0.5  # seconds on a row after which its page is asked for
 
 
 class Layout(App[str]):
@@ -51,15 +53,6 @@ class Layout(App[str]):
     CSS = """
     Screen { layout: vertical; }
     #says { display: none; }
-    #middle { height: 1fr; layout: vertical; }
-    #middle.beside { layout: horizontal; }
-    #side { display: none; }
-    #page { display: none; }
-    #board { display: none; }
-    Layout.evidence #side { display: block; height: 9; }
-    Layout.evidence .low #side { height: 6; }
-    Layout.evidence .beside #side { height: 1fr; width: 49; border-left: solid $panel-lighten-2; }
-    Layout.evidence .beside.wide #side { width: 70; }
     """
 
     def __init__(
@@ -88,14 +81,29 @@ class Layout(App[str]):
         self.head = Bar(2, name="head")
         self.says = Bar(SAYS_LINES, name="says")
         self.table = Table(name="table")
-        self.side = Page(name="side")
-        self.page = Page(name="page")
-        self.board = Page(name="board", titled=False)
-        self._board: tuple[object, int, int] = (None, 0, 0)  # drawn for: frame, width, lines
+        self.side = Panel(name="side", title="Story")
+        self.page = Panel(name="page")
+        self.held = PicturePanel(name="held", title="Records held, by topic")
+        self.rate = PicturePanel(name="rate", title="Transactions a minute")
+        self.age = PicturePanel(name="age", title="Oldest finding")
+        self.ends = Panel(name="ends", title="Ends by itself")
+        self.changes = Panel(name="changes", title="Last changes")
+        self.pictures = (self.held, self.rate, self.age)
+        self.panels = (self.table, self.side, *self.pictures, self.ends, self.changes, self.page)
+        self._places: dict[str, Region] = {}
+        self._rests = False  # a timer waits for the cursor to rest
+        self._pointed_at = 0.0
+        self._pointed: str | None = None  # the row whose story is shown
+        self.rested: str | None = None  # the last row on which the cursor rested
+        self._story_lines = 0  # the most lines of a story since this screen was opened
         self.status = Bar(1, name="status")
         self.prompt = Prompt(self.refocus)
         self.foot = Bar(1, name="foot")
-        self.middle = Container(self.table, id="middle")
+        self.middle = Panels(self.table, name="middle", needs=self.needs)
+        for panel in self.panels:
+            panel.ascii_only = feed.ascii_only
+            if isinstance(panel, Panel):
+                panel.on_length = self.arrange
 
     def compose(self) -> ComposeResult:
         """Yield what the overview shows before the first answer; `complete` mounts the rest."""
@@ -108,7 +116,8 @@ class Layout(App[str]):
     def complete(self) -> None:
         """Mount, once and before they are needed, the parts that the first paint does not show."""
         if self.prompt.parent is None and self.middle.is_attached:
-            self.middle.mount(self.side, self.board, self.page)
+            self.middle.mount(*self.panels[1:])
+            self.show_panels()
             self.screen_stack[0].mount(self.prompt, before=self.foot)
 
     def forget(self) -> None:
@@ -123,13 +132,17 @@ class Layout(App[str]):
         width, view = self.size.width, self.location.view
         head = fixed_lines.head_lines(self.frame, self.feed, view, width, paused=self.paused)
         self.head.show(head)
-        self.says.show(fixed_lines.says(self.frame, width))
+        self.show_says()
         self.show_status()
         self.show_foot()
-        self.show_board()
         for part in (self.table, self.side, self.page):
             if part.display:
                 part.retitle()
+
+    def show_says(self) -> None:
+        """Show the overview's sentences."""
+        lines = SAYS_LINES if self.size.height >= TALL else 1
+        self.says.show(fixed_lines.says(self.frame, self.feed, self.size.width, lines))
 
     def renew_recover(self) -> None:
         """Update the list of forms and of the commands started from them."""
@@ -216,13 +229,13 @@ class Layout(App[str]):
             self.trail.append(self.location)
         self.location = location
         view = location.view
-        if view.kind != "table":
+        if view is not OVERVIEW:
             self.complete()
         paged = view.kind == "page"
-        self.page.display = paged
-        self.table.display = not paged
         self.says.display = view is OVERVIEW
-        self.arrange()
+        self._pointed = self.rested = None
+        self._story_lines = 0
+        self.show_panels()
         if paged:
             self.page.to(0)
             self.show_page()
@@ -231,6 +244,7 @@ class Layout(App[str]):
             if not state.data.columns:
                 state.renew(TableData(view.columns))
             state.settle()
+            self.side.to(0)
             self.table.show(state)
         self.refocus()
         self.tell_wants()
@@ -238,75 +252,122 @@ class Layout(App[str]):
 
     def refocus(self) -> None:
         """Send keys to the table or the page."""
-        self.screen_stack[0].set_focus(self.scrolled)
+        self.screen_stack[0].set_focus(self.main)
+
+    @property
+    def main(self) -> Table | Panel:
+        """Return the screen's first panel: its page or its list."""
+        return self.page if self.location.view.kind == "page" else self.table
+
+    def show_panels(self) -> None:
+        """Show the panels of this screen, and hide the others."""
+        shown = self.needs()
+        for panel in self.panels:
+            panel.display = panel.id in shown
+
+    def needs(self) -> "Needs":
+        """Return the panels of this screen, and what each has to show."""
+        view = self.location.view
+        if view.kind == "page":
+            return {"page": Need(0, 1)}
+        rows = len(self.table.state.order)
+        if view is OVERVIEW:  # of what is within limits a few: pictures say more
+            rows = max(self.table.state.data.marked, min(rows, FEW))
+        needs = {"table": Need(max(1, rows) + FRAME_LINES, 6)}
+        # a story may be shorter than the one before: the panels below it stay where they are
+        self._story_lines = max(self._story_lines, self.side.length)
+        needs["side"] = Need(self._story_lines + 2 * EDGE, 10)
+        if view is not OVERVIEW or self.size.width < BESIDE:
+            return needs
+        for picture in self.pictures:
+            if picture is not self.age or (self.size.width >= WIDE and picture.fills):
+                lines = picture.length + 2 * EDGE
+                needs[str(picture.id)] = Need(0, 7, fills=True) if picture.fills else Need(lines, 3)
+        for panel in (self.ends, self.changes):
+            needs[str(panel.id)] = Need(panel.length + 2 * EDGE, 4)
+        return needs
 
     def arrange(self) -> None:
-        """Place the evidence beside the list if it fits, else below it."""
-        width, view = self.size.width, self.location.view
-        # a strip is wide and low: below the list, if lines are to spare
-        under = view in (OVERVIEW, PARTITIONS) or (view in (PLANS, JOBS, RECOVER) and width < 180)
-        low = view is PARTITIONS and self.size.height < STRIP_BELOW
-        sided = view.kind == "evidence" and not low
-        self.set_class(sided, "evidence")
-        self.middle.set_class(width >= SIDE_BESIDE and not under, "beside")
-        self.middle.set_class(width >= 180, "wide")
-        self.middle.set_class(view is RECOVER, "low")
+        """Give the panels other places if what they have to show needs it."""
+        places = regions(self.middle.size, self.needs())
+        if places != self._places:
+            self._places = places
+            self.table.refresh(layout=True)  # of a child: Textual keeps a container's own places
 
     def tell_wants(self) -> None:
         """Ask the feed for what only this screen shows; not before the first paint."""
         if self.began:
             from tui import panes
 
-            drawn = self.location.view is PARTITIONS and self.side.display
-            cursor = self.table.state.cursor if drawn else None
-            self.feed.want(**panes.wants(self.snapshot, self.location, cursor))
+            row = self.row
+            rested = row if row is not None and row.key == self.rested else None
+            if rested is not None or self.rested is None:
+                self.feed.want(**panes.wants(self.snapshot, self.location, rested))
 
     def show_page(self) -> None:
         """Show the page of this screen, from the newest frame."""
         from tui import panes
 
         make = panes.page(self.snapshot, self.location, self.states[JOBS.name].data)
-        self.page.show(make, self.page_title)
+        self.page.fill(make, self.page_title)
 
-    def show_board(self) -> None:
-        """Show the board below the overview's list: in the lines that this leaves, or in a few."""
-        frame, width, lines = self.frame, self.size.width, 0
-        if self.location.view is OVERVIEW and frame is not None:
-            from tui.board.drawing import board_lines, height_of
-
-            room = self.size.height - FIXED_LINES - len(self.status.lines)
-            rows = max(1, len(self.table.state.order)) + HEAD_LINES
-            lines = height_of(frame.board, width, room, rows)
-        if (frame, width, lines) == self._board:
+    def show_pictures(self) -> None:
+        """Show what the overview has besides its list and story."""
+        frame = self.frame
+        if self.location.view is not OVERVIEW or frame is None:
             return
-        self._board = (frame, width, lines)
-        self.board.display = lines > 0
-        self.board.styles.height = lines
-        if lines and frame is not None:
-            board = frame.board
-            self.board.show(lambda width: board_lines(board, width, lines), lambda width: ())
+        board = frame.board
+        for panel, picture in zip_longest(self.pictures, board.pictures):
+            panel.draw(picture, board.rate if panel is self.rate else ())
+        self.ends.fill(partial(_flowed, board.ends))
+        self.changes.fill(partial(_flowed, board.changes))
+        self.show_panels()
 
-    def show_evidence(self) -> None:
-        """Show, beside a list, the evidence for the cursor's row."""
-        if self.location.view.kind == "evidence":
-            from tui import panes
+    def show_story(self) -> None:
+        """Show the story of the cursor's row, and ask for its page once the cursor rests."""
+        if self.location.view.kind == "page":
+            return
+        from tui import panes
 
-            view, row = self.location.view, self.table.current
-            self.side.show(panes.beside(self.frame, view, row, self.runs), self.side_title)
+        row = self.table.current
+        key = row.key if row is not None else None
+        if key != self._pointed:
+            self._pointed, self._pointed_at = key, monotonic()
+            self.side.to(0)
+            if not self._rests:
+                self._rests = True
+                self.set_timer(RESTED, self.rest)
+        make = panes.story(self.frame, self.location.view, self.table.state, self.runs)
+        self.side.fill(make, self.story_title)
+
+    def rest(self) -> None:
+        """Ask for the page of the row on which the cursor rests."""
+        left = self._pointed_at + RESTED - monotonic()
+        self._rests = left > 0
+        if self._rests:  # it moved on: one timer for many keys
+            self.set_timer(left, self.rest)
+            return
+        self.rested = self._pointed
+        self.tell_wants()
 
     # titles are drawn again each second, since they show an age
 
-    def page_title(self, width: int) -> Line:
-        return fixed_lines.page_title(self.snapshot, self.feed, self.location, width)
+    def page_title(self) -> Titles:
+        return fixed_lines.page_title(self.snapshot, self.feed, self.location, self.trail)
 
-    def side_title(self, width: int) -> Line:
-        return fixed_lines.side_title(self.snapshot, self.feed, self.location.view, width)
+    def story_title(self) -> Titles:
+        data = self.table.state.data
+        return fixed_lines.story_title(self.snapshot, self.feed, data, self.table.current)
 
-    def table_title(self, width: int) -> Line:
-        view = self.location.view
-        return fixed_lines.table_title(self.snapshot, self.feed, view, self.table, width)
+    def table_title(self) -> Titles:
+        return fixed_lines.table_title(self.snapshot, self.feed, self.location.view, self.table)
 
     @property
-    def scrolled(self) -> Table | Page:
-        """Return the part that receives the keys: the page or the table."""
-        return self.page if self.location.view.kind == "page" else self.table
+    def scrolled(self) -> Table | Panel:
+        """Return the part that receives the keys: the panel with the focus."""
+        focused = self.screen_stack[0].focused
+        return focused if isinstance(focused, Table | Panel) else self.main
+
+
+def _flowed(lines: Sequence[Line], width: int) -> list[Line]:
+    return [part for line in lines for part in flowed(line, width)]

@@ -1,4 +1,4 @@
-"""The page of each screen, the pane beside its list, and what both need from the feed.
+"""The page of each screen, the story beside its list, and what both need from the feed.
 
 Loaded with the first frame, not before the first paint.
 """
@@ -19,27 +19,25 @@ from tui.screens.views import (
     CHECKPOINT,
     DOCTOR,
     FINDING,
-    GROUPS,
     JOB,
     JOBS,
     MERGE,
-    PARTITIONS,
-    PLANS,
     RECOVER,
     TIMELINE,
     WHY,
     Location,
     View,
 )
+from tui.story import Known, gone_lines, log_of, page_of, story_lines
 from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
-from tui.widgets.strip import strip_page
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
     from tui.board.pictures import Drawing
     from tui.feed.frame import Frame
     from tui.screens.runs import Run
+    from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
 
 RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
@@ -65,48 +63,49 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     return lambda width: make(s, about, width)
 
 
-def beside(
-    frame: "Frame | None", view: View, row: "TableRow | None", runs: "Sequence[Run]"
-) -> Make:
-    """Return the pane beside the list, about the cursor's row. runs: started from Recover."""
-    s = frame.snapshot if frame else None
-    source = row.source if row else None
-    if view is GROUPS:
-        drawing = frame.board.drawing if frame else None
-        return lambda width: lag_lines(drawing, source, width)
-    if view in (PLANS, JOBS):
-        return lambda width: plan_and_job_pages.beside(source, width)
+def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequence[Run]") -> Make:
+    """Return the story beside the list, of the cursor's row. runs: started from Recover."""
+    row = state.row(state.cursor) if state.cursor is not None else None
     if view is RECOVER:
-        command = started_command(row, runs, s.argv if s else ())
+        command = started_command(row, runs, frame.snapshot.argv if frame else ())
         words = row.cells[-1] if row and row.key.startswith("form ") else ""
         return lambda width: recover.beside(words, command, width)
-    if view is PARTITIONS:
-        about = row.key if row else None
-        return lambda width: strip_page(s, about, width)
-    return lambda width: pages.evidence_page(source, width)
+    if frame is None or row is None:
+        return lambda width: ()
+    if row.key in state.gone:
+        return lambda width: gone_lines(state.data, row, width)
+    known = Known(frame.snapshot, frame.tables["partitions"].by_key, frame.groups)
+    drawing, source = frame.board.drawing, row.source
+    return lambda width: [
+        *story_lines(known, state.data, row, width),
+        *lag_lines(drawing, source, width),
+    ]
 
 
-def lag_lines(drawing: "Drawing | None", row: object, width: int) -> Sequence[Line]:
-    """Return the lag of a row's group over the time that was seen."""
-    if drawing is None or not isinstance(row, OffsetsShowRow):
-        return [((" no row", "dim"),)]
-    return picture_lines(lag_picture(drawing, row.group), width, LAG_LINES)
+def lag_lines(drawing: "Drawing", row: object, width: int) -> Sequence[Line]:
+    """Return the lag of a row's group over the time that was seen; nothing of other rows."""
+    if not isinstance(row, OffsetsShowRow):
+        return ()
+    picture = lag_picture(drawing, row.group)
+    title: Line = ((f" {picture.title}, all partitions", "title"),)
+    return [(), title, *picture_lines(picture, width, LAG_LINES)]
 
 
-def wants(s: "Snapshot | None", location: Location, drawn: str | None) -> dict[str, object]:
+def wants(s: "Snapshot | None", location: Location, row: "TableRow | None") -> dict[str, object]:
     """Return the fields of Wants: what a location shows beyond what is always collected.
 
-    drawn: the partition beside the list, whose log is drawn.
+    row: of a list, on which the cursor has rested, so that its page is asked for.
     """
     view, about = location.view, location.about
     return {
         "producers": view.name == "producers",
-        "why": about if view is WHY else None,
+        "why": about if view is WHY else page_of(row),
         "history": about or None if view is TIMELINE else None,
-        "strip": _partition_of_page(s, about) if view is WHY else drawn,
+        "strip": _partition_of_page(s, about) if view is WHY else log_of(row),
         "detail": about if view in (CHANGE, JOB) else None,
         "merge": about if view is MERGE else None,
         "checkpoint": about if view is CHECKPOINT else None,
+        "growth": {"counts": "producers-summary", "prefixes": "txn-list-summary"}.get(view.name),
         "doctor": about if view is DOCTOR else _doctor_about(s) if view is FINDING else None,
     }
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
 from tui.layout import Layout
-from tui.screens.keys import UNSORTED
+from tui.screens.keys import SUMMARY_OF, UNSORTED
 from tui.screens.views import FINDING, TIMELINE, Location
 from tui.widgets import overlays
-from tui.widgets.lines import Line, Page
+from tui.widgets.lines import Line
 from tui.widgets.overlays import Overlay
+from tui.widgets.panel import Panel
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -35,7 +36,7 @@ class Reading(Layout):
 
     def action_last(self) -> None:
         part = self.scrolled
-        part.to(part.length if isinstance(part, Page) else len(part.state.order))
+        part.to(part.length if isinstance(part, Panel) else len(part.state.order))
 
     def action_turn(self, step: int) -> None:
         self.table.turn(step)
@@ -63,6 +64,15 @@ class Reading(Layout):
                 self.action_sort(letter)
 
         self.push_screen(overlays.sort_menu(self.table.state.data.columns), chosen)
+
+    def action_summary(self) -> None:
+        """Count what this screen lists; on what is counted, go back."""
+        view = self.location.view
+        if view in SUMMARY_OF:
+            self.go(Location(SUMMARY_OF[view]), remember=True)
+        else:
+            [listed] = [v for v, counted in SUMMARY_OF.items() if counted is view]
+            self.go(self.trail.pop() if self.trail else Location(listed))
 
     def action_json(self) -> None:
         """Show the cursor's row, or the page's answer, as JSON."""
@@ -187,7 +197,7 @@ class Reading(Layout):
         return "".join(f"{line}\n" for line in lines)
 
     def action_help(self) -> None:
-        """Show every key and command, and the verdicts of the page or the cursor's row."""
+        """Show every key and command, and what the verdict and the word at the cursor mean."""
         from tui.screens import pages
 
         judged = [self.row.source] if self.row is not None else self.holders
@@ -196,9 +206,16 @@ class Reading(Layout):
             self.location.view,
             replay=self.feed.replay,
             may_change=self.may_change,
-            verdicts=pages.verdicts_of(judged),
+            explains=pages.words_of(judged, self._words_at_cursor()),
         )
         self.push_screen(Overlay("Help", lambda width: make(width=width)))
+
+    def _words_at_cursor(self) -> Sequence[str]:
+        """Return the underlined cell and its column's title."""
+        if self.row is None:
+            return ()
+        state = self.table.state
+        return self.row.cells[state.column].strip(), state.data.columns[state.column].title
 
     def explain(self, word: str) -> None:
         """Show what a word means, as `eoctl explain` does."""

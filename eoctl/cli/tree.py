@@ -121,6 +121,11 @@ TREE = Branch(
                     "what groups have committed; pending commits",
                     "eoctl offsets show --group sales-pricer",
                 ),
+                "history": Leaf(
+                    "offsets:offsets_history",
+                    "a group's commits, and what moved it",
+                    "eoctl offsets history sales-pricer orders:3 --since 2d",
+                ),
                 "count": Leaf(
                     "offsets:offsets_count",
                     "exact data records in a range",

@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+from eoctl.host.program import ONE_FILE
 from recovery.errors import UsageError
 
 PACKAGES = {
@@ -32,6 +33,11 @@ def need(extra: str, what: str) -> None:
 
 def missing(extra: str, what: str) -> UsageError:
     """Return the error for something that needs an extra which is not installed."""
+    if ONE_FILE:
+        return UsageError(
+            f"{what} needs the extra {extra!r}, which the one-file eoctl does not have",
+            remedy=f"pip install 'eoctl[{extra}]' where there is a Python 3.11 or newer",
+        )
     return UsageError(
         f"{what} needs the extra {extra!r}, which is not installed",
         remedy=f"pip install 'eoctl[{extra}]'",

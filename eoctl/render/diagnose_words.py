@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from eoctl.render.words import age, spoken_age
 from recovery.answers import Answer
-from recovery.diagnose.contest import MOST_BYTES, MOST_RECORDS, WINDOW_MS, Contests
+from recovery.diagnose.contest import WINDOW_MS, Contests
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.diagnose.prospect import Prospect
-from recovery.plurals import count, counted
+from recovery.plurals import counted
 from recovery.quoting import some
 
 _CAUSES = {
@@ -22,9 +22,7 @@ MOST_NOTED = 5  # contests, each in a sentence of its own
 
 def contests_of(answer: Answer | None) -> list[ContestRow]:
     """Return the contested ids, as far as they were looked for."""
-    found = None if answer is None else answer.extra.get("contests")
-    # a recording of the dashboard keeps them as objects of JSON
-    return [c if isinstance(c, ContestRow) else ContestRow.read(c) for c in found or ()]
+    return [] if answer is None else answer.extra.get("contests") or []
 
 
 def contest_notes(rows: Sequence[ContestRow], now: int) -> list[str]:
@@ -58,13 +56,13 @@ def bound_notes(
     if ago is not None:
         notes.append(
             f"{subject}: only the last {spoken_age(max(0, ago) / 1000)} were read, since "
-            f"{topic} has more than {count(MOST_RECORDS)} records of the last "
-            f"{spoken_age(window_ms / 1000)}"
+            f"{topic} has more records of the last {spoken_age(window_ms / 1000)} than are read in "
+            "one look"
         )
     if unfinished:
         notes.append(
             f"{subject}: {counted(unfinished, 'partition')} of {topic} not "
-            f"read to the end, since there are more than {MOST_BYTES >> 20} MiB"
+            f"read to the end, since there are more bytes than are read in one look"
         )
     return notes
 
@@ -93,7 +91,10 @@ def cause_words(row: ContestRow) -> str:
     causes = [_CAUSES.get(c, c) for c in row.causes]
     if len(causes) == 1:
         seconds = " and ".join(f"{ms / 1000:g} s" for ms in dict.fromkeys(row.timeouts_ms))
-        return f"{causes[0]}, with timeouts of {seconds} by turns"
+        return (
+            f"{causes[0]}, with timeouts of {seconds} by turns (one process that is deployed with "
+            "them by turns looks the same)"
+        )
     return "either " + ", or ".join(causes)
 
 
@@ -103,6 +104,16 @@ def who_runs(row: ContestRow) -> str:
         f"which processes run with transactional.id {row.transactional_id}? Two: give each an id "
         "of its own. One: its log says why it starts again. A fence ends neither"
     )
+
+
+def stuck_words(verdict: str) -> str:
+    """Return the headline of what a transaction of this verdict does to its partition's readers."""
+    return f"{'HELD' if verdict in ('open', 'prepare') else 'STUCK'}  {verdict}"
+
+
+def lag_words(lag: int | None, lag_hw: int | None) -> str:
+    """Return how far a group is from LSO and high watermark; None: it has no offset there."""
+    return "no offset" if lag is None else f"lag {lag} to LSO, {lag_hw} to HW"
 
 
 def wait_words(p: Prospect, now: int) -> str:

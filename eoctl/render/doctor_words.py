@@ -14,7 +14,7 @@ from recovery.answers import Answer
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.findings import ALL, Change, DoctorFacts, Finding, Sign
+from recovery.doctor.findings import ALL, NOT_KEPT, Change, DoctorFacts, Finding, Sign
 from recovery.doctor.known_bugs import LAST_READ
 from recovery.doctor.narrowing import OF_THE_CLUSTER
 from recovery.doctor.setting_names import REPLICATION
@@ -42,7 +42,10 @@ def remedy_of(rule: str, finding: Finding) -> str:
     if versions and all(sign.code != "not-seen" for sign in finding.signs):
         return _version_remedy(versions[0], finding.bug)
     if finding.lacks is None:
-        if any(sign.data.get("error") == UNSUPPORTED for sign in finding.signs):
+        errors = {sign.data.get("error") for sign in finding.signs}
+        if NOT_KEPT in errors:
+            return "Ask the cluster: leave out --from."
+        if UNSUPPORTED in errors:
             return "No right shows it: these brokers do not know the request. Upgrade them first."
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
@@ -155,6 +158,27 @@ def _commit_ways(data: Data) -> str:
     )
 
 
+def _outage(data: Data) -> str:
+    lasted = span(data["aborted"] - data["started"])
+    return (
+        f"{_name(data['transactional_id'])} began a transaction at {rfc3339(data['started'])}; it "
+        f"was aborted {lasted} later, past its timeout of {span(data['timeout_ms'])}. Its sink was "
+        f"silent from {rfc3339(data['silent_from'])} until {rfc3339(data['back'])}, "
+        f"{span(data['back'] - data['silent_from'])}"
+    )
+
+
+def _writers(data: Data) -> str:
+    return "; ".join(
+        (
+            f"{counted(w['producers'], 'producer')} "
+            + ("without an id" if w["prefix"] is None else f"with ids like {_name(w['prefix'])}")
+            + f", last on partition {w['partition']} at {rfc3339(w['last_timestamp'])}"
+        )
+        for w in data["writers"]
+    )
+
+
 SIGNS: Mapping[str, Callable[[Data], str]] = {
     "setting": _setting,
     "copies": _copies,
@@ -166,9 +190,12 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
         f"{counted(d['number'], 'id')} wrote a transaction of version 1 in the last "
         f"{counted(WINDOW_MS // 60_000, 'minute')}: {_names(d)}"
     ),
+    "outage": _outage,
+    "timed-out-ids": lambda d: f"{counted(d['number'], 'id')} of it timed out so: {_names(d)}",
     "client-lives": lambda d: f"by its name it belongs to {_name(d['client'])}, which is running",
     "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
     "commit-ways": _commit_ways,
+    "writers": _writers,
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
     "version": _version,
     "no-release": lambda d: (

@@ -48,6 +48,7 @@ class ContextFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     token_command: str | None = None
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
+    accept_findings: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
     show_records: bool = True
 
@@ -121,6 +122,7 @@ class Context(Confidential):
     socks5: str | None = None
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
+    accept_findings: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
     show_records: bool = True  # keys, values and headers may be shown
     warnings: tuple[str, ...] = ()  # what is less safe than one may think, in sentences
@@ -378,6 +380,7 @@ def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
         socks5=entry.socks5,
         two_phase_patterns=entry.two_phase_patterns,
         accept_missing=entry.accept_missing,
+        accept_findings=entry.accept_findings,
         lock_zookeeper=entry.lock_zookeeper,
         show_records=entry.show_records,
         warnings=_warnings(connect, config, name, properties),

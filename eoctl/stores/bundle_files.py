@@ -22,6 +22,8 @@ from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import Verdict, judge
 from recovery.diagnose.waiting_records import Waiting
+from recovery.doctor.commit_ways import CommitWays
+from recovery.doctor.findings import DoctorFacts
 from recovery.errors import UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -32,6 +34,7 @@ from recovery.facts import (
     TopicPartition,
     Transactions,
 )
+from recovery.formats.consumer_offsets import OffsetKey
 from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.history import History, StateLog, StateRecord
 from recovery.inspect.id_facts import IdFacts
@@ -60,6 +63,7 @@ class Origin(Value):
     protected: bool
     two_phase_patterns: tuple[str, ...]
     accept_missing: tuple[str, ...]
+    accept_findings: tuple[str, ...] = ()
 
 
 class SeenSample(Value):
@@ -112,13 +116,32 @@ class SeenHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenDoctor:
+    """What `doctor` judges, but for the transactions, which are the bundle's; ways as pairs."""
+
+    facts: DoctorFacts
+    commit_ways: tuple[tuple[OffsetKey, CommitWays], ...]
+
+    @classmethod
+    def of(cls, facts: DoctorFacts) -> "SeenDoctor":
+        """Return the facts as a bundle holds them."""
+        rest = replace(facts, transactions=Transactions(), commit_ways={})
+        return cls(rest, tuple(facts.commit_ways.items()))
+
+    def with_transactions(self, transactions: Transactions) -> DoctorFacts:
+        """Return the facts as they were."""
+        ways = dict(self.commit_ways)
+        return replace(self.facts, transactions=transactions, commit_ways=ways)
+
+
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """All that the read commands saw. Times: epoch ms by the clock of the collecting machine.
 
     offsets: every partition, and the holders of held ones. producers: of every partition.
     diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting and strips:
-    (topic, partition, what waits or the log around its LSO) of held partitions. contests: None in
-    bundles of versions that did not look for them.
+    (topic, partition, what waits or the log around its LSO) of held partitions. contests, doctor:
+    None in bundles of versions that did not look for them.
     """
 
     eoctl_version: str
@@ -144,6 +167,7 @@ class Bundle:
     ids: tuple[SeenId, ...] = ()
     strips: tuple[tuple[str, int, tuple[StripRow, ...] | None], ...] = ()
     contests: Contests | None = None
+    doctor: SeenDoctor | None = None
 
     @property
     def missing(self) -> list[Missing]:
@@ -158,6 +182,7 @@ class Bundle:
             self.topic_configs_missing,
             self.expirations_missing,
             () if self.contests is None else self.contests.missing,
+            () if self.doctor is None else self.doctor.facts.missing,
         )
         return list(dict.fromkeys(m for part in parts for m in part))
 

@@ -8,7 +8,7 @@ mirror has come, and what a translated group offset would skip or read again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.audit.mirror_entries import Entries, RangeSums, among, joined, matched
 from recovery.errors import IncompleteError
@@ -31,6 +31,12 @@ class PairRun(NamedTuple):
     mirror_first: int
     mirror_last: int
     records: int
+
+
+class SeesPairs(Protocol):
+    """Counts or keeps pairs: their offsets in source and mirror."""
+
+    def see(self, source: "NDArray[np.int64]", mirror: "NDArray[np.int64]") -> None: ...
 
 
 @dataclass(slots=True)
@@ -88,7 +94,7 @@ class Pairing:
         source_cut: bool,
         mirror_cut: bool,
         clocks: bool = True,
-        translated: Sequence[Translated] = (),
+        translated: Sequence[SeesPairs] = (),
         most: int = MOST,
         block: int = _BLOCK,
     ) -> None:

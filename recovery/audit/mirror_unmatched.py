@@ -107,7 +107,7 @@ class UnmatchedRecords:
     def hidden(self, mirror: int) -> int:
         """Return the highest source offset of an aborted or open record with a copy above offset
         `mirror` of the mirror; -1 if there is none."""
-        table = self._table()
+        table = self.table()
         return -1 if table is None else table.hidden(mirror)
 
     def judge(
@@ -126,14 +126,15 @@ class UnmatchedRecords:
         hold. outside: the records outside these ranges that may explain a difference. All
         differences are counted; the first `most` are returned, without the kinds in `excused`.
         """
-        table = self._table()
+        table = self.table()
         if table is None:
             return MirrorJudgement({}, [], False)
         for one in translated:
             table.correct(one)
         return table.judged(source, mirror, outside, most, excused)
 
-    def _table(self) -> Table | None:
+    def table(self) -> Table | None:
+        """Return all places of these records; None if there are none."""
         import numpy as np
 
         if not self._parts:

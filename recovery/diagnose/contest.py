@@ -27,9 +27,6 @@ from recovery.values import Value
 
 WINDOW_MS = 600_000
 """Initialisations that lie further apart from the newest one are not part of the contest."""
-MOST_RECORDS = 40_000
-MOST_BYTES = 16 << 20
-"""What is read of `__transaction_state` in one look for contests: offsets, and bytes."""
 NAMED_WITHIN_MS = 60_000
 """A contest is named within a minute: a look that reached less far back excludes none."""
 RETRIED_WITHIN_MS = 5_000
@@ -117,34 +114,11 @@ class Contests(Value):
 
 def contests(records: Iterable[StateRecord]) -> list[Contest]:
     """Return the contests among these records, by transactional id."""
-    found = []
     ordered = sorted(records, key=lambda r: (r.transactional_id, r.partition, r.offset))
-    for _, mine in groupby(ordered, key=lambda r: r.transactional_id):
-        contest = contest_of(list(mine))
-        if contest is not None:
-            found.append(contest)
-    return found
-
-
-def contest_of(records: Sequence[StateRecord]) -> Contest | None:
-    """Return the contest about one id, or None. records: its own, by offset, newest last."""
-    started = initialisations(records)
-    if not started:
-        return None
-    series = [i for i in started if i.at > started[-1].at - WINDOW_MS]
-    newest = records[-1]
-    value = newest.value
-    if sum(i.aborted for i in series) < LEAST or not isinstance(value, TransactionValue):
-        return None
-    return Contest(
-        newest.transactional_id,
-        tuple(series),
-        _causes(series),
-        value.producer_id,
-        value.producer_epoch,
-        str(value.state),
-        newest.timestamp,
-    )
+    series: dict[str, Series] = {}
+    for record in ordered:
+        series.setdefault(record.transactional_id, Series()).add(record)
+    return [c for name, mine in series.items() if (c := mine.contest(name)) is not None]
 
 
 def goes_on(until: int | None, now: int) -> bool:
@@ -152,36 +126,79 @@ def goes_on(until: int | None, now: int) -> bool:
     return until is not None and now - until <= WINDOW_MS
 
 
-def initialisations(records: Sequence[StateRecord]) -> list[Initialisation]:
-    """Return the initialisations that came before the producer before had finished."""
-    found: list[Initialisation] = []
-    fenced = False
-    for before, record in pairwise(records):
-        last, now = before.value, record.value
-        if not isinstance(last, TransactionValue) or not isinstance(now, TransactionValue):
-            fenced = False
-        elif now.state is TransactionState.EMPTY:
-            fenced = fenced and record.timestamp - before.timestamp <= RETRIED_WITHIN_MS
-            if fenced or last.state is TransactionState.EMPTY:
-                found.append(
+class Newest(Value):
+    """What the newest record of an id says, as far as the next one is judged by it."""
+
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    at: int
+
+
+class Series:
+    """The initialisations of one id that came before the producer before had finished.
+
+    newest: None: there is no record, or one without a state.
+    """
+
+    __slots__ = ("_fenced", "found", "newest")
+
+    def __init__(self, newest: Newest | None = None) -> None:
+        self.newest = newest
+        self.found: list[Initialisation] = []
+        self._fenced = False
+
+    def add(self, record: StateRecord) -> None:
+        """Add the next record of the id."""
+        last, value = self.newest, record.value
+        if not isinstance(value, TransactionValue):
+            self.newest, self._fenced = None, False
+            return
+        self.newest = Newest(value.state, value.producer_id, value.producer_epoch, record.timestamp)
+        if last is not None:
+            self._judge(last, record, value)
+
+    def _judge(self, last: Newest, record: StateRecord, value: TransactionValue) -> None:
+        if value.state is TransactionState.PREPARE_ABORT:
+            ongoing = last.state is TransactionState.ONGOING
+            self._fenced = ongoing and _may_be_fence(last.producer_epoch, value)
+        elif value.state is TransactionState.EMPTY:
+            aborted = self._fenced and record.timestamp - last.at <= RETRIED_WITHIN_MS
+            if aborted or last.state is TransactionState.EMPTY:
+                self.found.append(
                     Initialisation(
                         record.timestamp,
                         record.offset,
-                        now.producer_id,
-                        now.producer_epoch,
-                        now.timeout_ms,
-                        fenced,
+                        value.producer_id,
+                        value.producer_epoch,
+                        value.timeout_ms,
+                        aborted,
                     )
                 )
-            fenced = False
-        elif now.state is TransactionState.PREPARE_ABORT:
-            fenced = last.state is TransactionState.ONGOING and _may_be_fence(last, now)
-        elif now.state is not TransactionState.COMPLETE_ABORT:
-            fenced = False
-    return found
+            self._fenced = False
+        elif value.state is not TransactionState.COMPLETE_ABORT:
+            self._fenced = False
+
+    def contest(self, transactional_id: str) -> Contest | None:
+        """Return the contest about the id, or None."""
+        newest = self.newest
+        if not self.found or newest is None:
+            return None
+        series = [i for i in self.found if i.at > self.found[-1].at - WINDOW_MS]
+        if sum(i.aborted for i in series) < LEAST:
+            return None
+        return Contest(
+            transactional_id,
+            tuple(series),
+            _causes(series),
+            newest.producer_id,
+            newest.producer_epoch,
+            str(newest.state),
+            newest.at,
+        )
 
 
-def _may_be_fence(ongoing: TransactionValue, abort: TransactionValue) -> bool:
+def _may_be_fence(ongoing_epoch: int, abort: TransactionValue) -> bool:
     """Return True if an initialisation may have ended this transaction.
 
     A fence and a timeout raise the epoch; a v1 client's own abort does not. Its own coordinator
@@ -189,7 +206,7 @@ def _may_be_fence(ongoing: TransactionValue, abort: TransactionValue) -> bool:
     """
     ran = abort.last_update_ms - abort.start_ms
     early = abort.start_ms < 0 or abort.timeout_ms <= 0 or ran < abort.timeout_ms
-    return early and abort.producer_epoch > ongoing.producer_epoch
+    return early and abort.producer_epoch > ongoing_epoch
 
 
 def _causes(series: Sequence[Initialisation]) -> tuple[Cause, ...]:

@@ -5,10 +5,12 @@ one after its Complete*, though never from the segment that is written to, so of
 stretch counts at least so many.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import OUTCOMES, StateRecord
+from recovery.inspect.log_part import LogPart
 from recovery.values import Value
 
 STEP_MS = 10_000
@@ -17,7 +19,7 @@ STEP_MS = 10_000
 class Decided(Value):
     """Decisions from begin to before end (epoch ms, by the coordinators' clocks).
 
-    commits, aborts: of each stretch; stretches end at the multiples of STEP_MS, and at `end`.
+    commits, aborts: of each stretch of STEP_MS; the last one ends at `end`.
     """
 
     begin: int
@@ -26,14 +28,33 @@ class Decided(Value):
     aborts: tuple[int, ...]
 
 
-def decided(records: Iterable[StateRecord], begin: int, end: int) -> Decided:
-    """Count the decisions of these records. begin: all records appended since are among them."""
-    first = begin // STEP_MS
-    number = max(0, -(-end // STEP_MS) - first)
-    counts = {"commit": [0] * number, "abort": [0] * number}
-    for r in records:
-        if isinstance(r.value, TransactionValue) and begin <= r.timestamp < end:
-            outcome = OUTCOMES.get(r.value.state)
+class Decisions:
+    """Counts the decisions of a log as its parts are read."""
+
+    full = False
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, int]] = Counter()
+
+    def add(self, part: LogPart, partition: int) -> None:
+        """Count those of a part of `__transaction_state`. Raises CorruptError."""
+        self.count(part.decoded(partition, range(len(part.scan))))
+
+    def count(self, records: Iterable[StateRecord]) -> None:
+        """Count those of these records."""
+        for r in records:
+            outcome = OUTCOMES.get(r.value.state) if isinstance(r.value, TransactionValue) else None
             if outcome is not None:
-                counts[outcome][r.timestamp // STEP_MS - first] += 1
-    return Decided(begin, end, tuple(counts["commit"]), tuple(counts["abort"]))
+                self._counts[outcome, r.timestamp // STEP_MS] += 1
+
+    def between(self, begin: int, end: int) -> Decided:
+        """Return the counts of complete stretches, and of the last one up to its end.
+
+        begin: all records appended since are among those that were counted.
+        """
+        first = -(-begin // STEP_MS)
+        steps = range(first, -(-end // STEP_MS))
+        commits, aborts = (
+            tuple(self._counts[outcome, step] for step in steps) for outcome in ("commit", "abort")
+        )
+        return Decided(first * STEP_MS, end, commits, aborts)

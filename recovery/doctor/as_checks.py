@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from recovery.doctor.accepting import Found
 from recovery.doctor.findings import DoctorRule, Finding
 from recovery.plurals import counted
 from recovery.quoting import quoted, some
@@ -12,18 +13,21 @@ PREFIX = "doctor."
 """Before a rule's name, as in `doctor.few-copies`."""
 
 
-def check_rows(
-    found: Sequence[tuple[DoctorRule, Finding]], rules: Sequence[DoctorRule]
-) -> list[CheckRow]:
-    """Return a row per rule, in their order: how many subjects it finds."""
-    return [_row(rule, [f for r, f in found if r is rule]) for rule in rules]
+def check_rows(found: Found, rules: Sequence[DoctorRule], accepted: Found = ()) -> list[CheckRow]:
+    """Return a row per rule, in their order: how many subjects it finds, without those accepted."""
+    return [
+        _row(rule, [f for r, f in found if r is rule], [f for r, f in accepted if r is rule])
+        for rule in rules
+    ]
 
 
-def _row(rule: DoctorRule, mine: Sequence[Finding]) -> CheckRow:
+def _row(rule: DoctorRule, mine: Sequence[Finding], accepted: Sequence[Finding]) -> CheckRow:
     certain = [f for f in mine if f.state == "finding"]
     words = [some([_subject(f) for f in certain])] if certain else ["none"]
     if unknown := [f for f in mine if f.state == "unknown"]:
         words.append(f"{counted(len(unknown), 'question')} without an answer")
+    if accepted:
+        words.append(f"{len(accepted)} accepted")
     return check_row(
         PREFIX + rule.name,
         1,

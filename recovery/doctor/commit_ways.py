@@ -8,11 +8,11 @@ from recovery.formats.consumer_offsets import (
     GroupKey,
     MemberKey,
     OffsetKey,
-    decode_group,
     decode_key,
 )
-from recovery.formats.reader import Buffer, UnknownVersion
+from recovery.formats.reader import Buffer
 from recovery.formats.records import Record, records
+from recovery.inspect.commits.group_log import members_after, present_in
 from recovery.values import Value
 
 COMMITS_MS = HOUR
@@ -60,12 +60,8 @@ def group_records(buffer: Buffer, partition: int) -> Iterator[GroupRecord]:
 def _group_record(record: Record, header: BatchHeader, partition: int) -> GroupRecord | None:
     key = None if record.key is None else decode_key(record.key)
     present = None
-    if isinstance(key, GroupKey):
-        group = decode_group(record.value)
-        if not isinstance(group, UnknownVersion):
-            present = group is not None and bool(group.clients)
-    elif isinstance(key, MemberKey):
-        present = record.value is not None
+    if isinstance(key, GroupKey | MemberKey):
+        present = present_in(key, record.value)
     elif not isinstance(key, OffsetKey) or record.value is None:
         return None
     time = header.max_timestamp if record.timestamp is None else record.timestamp
@@ -79,20 +75,10 @@ def commit_ways(found: Iterable[GroupRecord]) -> dict[OffsetKey, CommitWays]:
     for record in found:
         key = record.key
         if not isinstance(key, OffsetKey):
-            members[key.group] = _members(members.get(key.group), record)
+            members[key.group] = members_after(members.get(key.group), key, record.present)
         elif record.transactional or members.get(key.group) != set():
             commits.setdefault(key, _Commits()).add(record)
     return {key: mine.ways() for key, mine in commits.items()}
-
-
-def _members(before: set[str] | None, record: GroupRecord) -> set[str] | None:
-    """Return the members after a record, as far as the records name them; None: not known."""
-    if record.present is None:
-        return None
-    if isinstance(record.key, MemberKey):
-        mine = {record.key.member}
-        return (before or set()) | mine if record.present else (before or set()) - mine
-    return {"any"} if record.present else set()
 
 
 class _Commits:

@@ -7,7 +7,7 @@ import msgspec
 
 from recovery.doctor.commit_ways import CommitWays
 from recovery.doctor.versions import Protocol, VersionRange
-from recovery.facts import GroupFacts, Missing, Transactions, grouped
+from recovery.facts import Facts, GroupFacts, Missing, Transactions, grouped
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.values import Value
 
@@ -15,6 +15,8 @@ SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
 NOT_GRANTED = "AUTHORIZATION_FAILED"
 ALL = "*"
 """The subject of a finding that is about the cluster as one, or about any of a kind."""
+NOT_KEPT = "NOT_IN_BUNDLE"
+"""The error of what a bundle does not hold."""
 NOT_SEEN = "not-seen"
 """The code of a sign that says what is among the facts' `missing`, and why."""
 MOST_NAMED = 3  # in a sign; its `number` counts all
@@ -33,6 +35,21 @@ class Replicas(Value):
     replication_factor: int
 
 
+class Outage(Value):
+    """A transaction that was aborted past its timeout, and when its sink was silent around that.
+
+    Times: epoch ms, by the coordinators' clocks. started, aborted: of the transaction. silent_from:
+    the last record before the abort that an id of the sink asked for; back: the first one after it.
+    """
+
+    transactional_id: str
+    started: int
+    timeout_ms: int
+    aborted: int
+    silent_from: int
+    back: int
+
+
 class DoctorFacts(Value):
     """One reading of what `doctor` judges. What could not be seen is absent, and named as missing.
 
@@ -48,7 +65,9 @@ class DoctorFacts(Value):
     commit_ways: how groups commit, by group and partition, of what was read of
     `__consumer_offsets`. versions_from, commits_from: epoch ms from which on all partitions were
     read, None = as far back as asked; versions_unfinished, commits_unfinished: partitions that were
-    not read to their end.
+    not read to their end. outages, outages_from, outages_unfinished: of `__transaction_state` too,
+    over a day, read only if an id is named as Flink's sinks form it. outputs: producers of
+    exclusive outputs, with their owners; None: no application file was given.
     """
 
     now: int
@@ -75,6 +94,11 @@ class DoctorFacts(Value):
     commits_from: int | None = None
     commits_unfinished: int = 0
     missing_commits: tuple[Missing, ...] = ()
+    outages: tuple[Outage, ...] = ()
+    outages_from: int | None = None
+    outages_unfinished: int = 0
+    missing_outages: tuple[Missing, ...] = ()
+    outputs: Facts | None = None
 
     @property
     def missing(self) -> tuple[Missing, ...]:
@@ -88,6 +112,8 @@ class DoctorFacts(Value):
             *self.missing_groups,
             *self.missing_versions,
             *self.missing_commits,
+            *self.missing_outages,
+            *(self.outputs.missing if self.outputs is not None else ()),
         )
 
     def by_value(self, setting: str) -> dict[str, list[int]]:
@@ -152,13 +178,14 @@ class Finding(Value):
 class DoctorRule(Value):
     """One rule. needs: the rights without which it answers unknown. sources: Kafka's own words.
 
-    judge returns nothing if all is well.
+    judge returns nothing if all is well. needs_app: it judges only with an application file.
     """
 
     name: str
     needs: tuple[str, ...]
     sources: tuple[str, ...]
     judge: Callable[[DoctorFacts], Iterable[Finding]]
+    needs_app: bool = False
 
 
 def judged(facts: DoctorFacts, rules: Sequence[DoctorRule]) -> list[tuple[DoctorRule, Finding]]:

@@ -61,7 +61,7 @@ KNOWN_BUGS: tuple[KnownBug, ...] = (
     KnownBug("KAFKA-16229", None, ((3, 8, 0),)),
     KnownBug("KAFKA-16352", None, ((3, 8, 0),)),
     KnownBug("KAFKA-17507", None, ((3, 9, 1), (4, 0, 0))),
-    KnownBug("KAFKA-14562", None, ((4, 0, 0),)),
+    KnownBug("KAFKA-14562", None, ((4, 0, 0),), tried=("3.9.1",)),
     KnownBug("KAFKA-19690", (3, 6, 0), ((3, 9, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0))),
     KnownBug("KAFKA-19163", (4, 0, 0), ((4, 0, 1), (4, 1, 0))),
     KnownBug("KAFKA-19367", (4, 0, 0), ((4, 0, 1), (4, 1, 0))),

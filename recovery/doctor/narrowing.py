@@ -33,6 +33,7 @@ def narrowed(facts: DoctorFacts, names: Sequence[str]) -> DoctorFacts:
         facts,
         transactions=replace(facts.transactions, rows=rows),
         commit_ways={k: w for k, w in facts.commit_ways.items() if k.group in names},
+        outages=tuple(o for o in facts.outages if o.transactional_id in ids),
         client_versions={n: v for n, v in facts.client_versions.items() if n in ids},
         missing_topics=tuple(m for m in facts.missing_topics if m.topic in hidden),
         missing_held=tuple(m for m in facts.missing_held if m.topic in hidden),

@@ -6,7 +6,9 @@ from recovery.doctor import (
     durability_rules,
     expiry_rules,
     id_rules,
+    outages,
     version_rules,
+    writer_rules,
 )
 from recovery.doctor.findings import DoctorRule
 from recovery.doctor.setting_names import (
@@ -32,6 +34,7 @@ from recovery.inspect.rights import (
     STATE_READ,
     TOPICS_CONFIGS,
     TOPICS_DESCRIBE,
+    TOPICS_READ,
 )
 
 _OF_TOPICS = (TOPICS_DESCRIBE, TOPICS_CONFIGS, CLUSTER_CONFIGS)
@@ -86,6 +89,12 @@ RULES: tuple[DoctorRule, ...] = (
         id_rules.timeout_long,
     ),
     DoctorRule(
+        "timeout-too-short",
+        (IDS_DESCRIBE, STATE_READ),
+        ("transaction.timeout.ms", MAX_TIMEOUT, "KIP-98"),
+        outages.timeout_too_short,
+    ),
+    DoctorRule(
         "ids-expire-early",
         (CLUSTER_CONFIGS,),
         (ID_EXPIRATION,),
@@ -114,6 +123,13 @@ RULES: tuple[DoctorRule, ...] = (
         (OFFSETS_READ,),
         ("KafkaProducer.sendOffsetsToTransaction", "enable.auto.commit", "KIP-447", "KIP-98"),
         commit_rules.mixed_commits,
+    ),
+    DoctorRule(
+        "two-writers",
+        (TOPICS_READ, IDS_DESCRIBE),
+        ("exclusive of the application file",),
+        writer_rules.two_writers,
+        needs_app=True,
     ),
     DoctorRule(
         "changelog-deletes",
@@ -158,3 +174,5 @@ RULES: tuple[DoctorRule, ...] = (
         version_rules.newer_protocol,
     ),
 )
+WITHOUT_APP = tuple(rule for rule in RULES if not rule.needs_app)
+"""The rules that judge a cluster alone."""

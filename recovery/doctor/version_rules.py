@@ -57,14 +57,13 @@ def known_bug(facts: DoctorFacts) -> Iterator[Finding]:
 def transaction_version_low(facts: DoctorFacts) -> Iterator[Finding]:
     """Find a cluster whose brokers could all speak a stricter transaction protocol than it does."""
     level, ranges = _level(facts), _ranges(facts, facts.broker_version)
-    known = [seen for seen in ranges if seen is not None]
-    if not facts.protocols or level >= STRICT or not all(map(_strict, known)):
+    if level >= STRICT or not all(_strict(seen) for seen in ranges if seen is not None):
         return
     sign = Sign("feature", {"feature": TRANSACTION, "level": level, "possible": STRICT})
     if None in ranges:
         signs = (sign, Sign("no-release", {"brokers": list(ranges[None])}))
         yield Finding("cluster", ALL, signs, state="unknown")
-    elif not _hidden(facts):
+    elif ranges and not _hidden(facts):
         change = Change("features", TRANSACTION, TRANSACTION, str(STRICT))
         yield Finding("cluster", ALL, (sign,), change=change)
     yield from _unseen(facts)
@@ -72,7 +71,7 @@ def transaction_version_low(facts: DoctorFacts) -> Iterator[Finding]:
 
 def speaks_v1(facts: DoctorFacts) -> Iterator[Finding]:
     """Find ids whose newest transaction was of version 1 although the cluster can do version 2."""
-    if _level(facts) < STRICT:
+    if facts.protocols and _level(facts) < STRICT:
         return  # then all are
     if ids := sorted(n for n, version in facts.client_versions.items() if version < STRICT):
         sign = Sign("v1-ids", {"names": ids[:MOST_LISTED], "number": len(ids)})

@@ -157,13 +157,15 @@ def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
 class Lone(Value):
     """Batches of one record. rows: of the scan; id_start: in bytes; producer_id: -1 in tombstones.
 
-    end: of the value, one byte before the end of the batch (Kafka writes no headers here).
+    value, end: of the value, which ends one byte before the end of the batch (Kafka writes no
+    headers here).
     """
 
     rows: "NDArray[np.int64]"
     id_start: "NDArray[np.int64]"
     id_length: "NDArray[np.int64]"
     producer_id: "NDArray[np.int64]"
+    value: "NDArray[np.int64]"
     end: "NDArray[np.int64]"
 
 
@@ -202,7 +204,12 @@ def _lone(data: Buffer, scan: HeaderScan) -> Lone:
     whole = np.flatnonzero(sound & ~tombstone)
     producer_id[whole] = number(value[whole] + 2, 8)
     return Lone(
-        rows[sound], key[sound] + KEY_HEAD, id_length[sound], producer_id[sound], end[sound] - 1
+        rows[sound],
+        key[sound] + KEY_HEAD,
+        id_length[sound],
+        producer_id[sound],
+        value[sound],
+        end[sound] - 1,
     )
 
 

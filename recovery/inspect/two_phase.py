@@ -49,5 +49,9 @@ def looks_precommitted(
     groups: those named like the id, if they were seen. Ids that run on Kafka Connect give False.
     """
     name = row.transactional_id
-    looks = any(re.fullmatch(p, name) for p in settings.two_phase_patterns)
-    return looks and not runs_on_connect(name, groups)
+    return is_named_like(name, settings.two_phase_patterns) and not runs_on_connect(name, groups)
+
+
+def is_named_like(transactional_id: str, patterns: Sequence[str]) -> bool:
+    """Return True if one of the regular expressions fits the complete id."""
+    return any(re.fullmatch(p, transactional_id) for p in patterns)

@@ -5,20 +5,31 @@ the guarantee. at-least-once: no record is left out, some may come twice. at-mos
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
+from recovery.inspect.commits.commit_history import CommitRecord
 from recovery.plurals import counted
 from recovery.quoting import some
-from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered
+from recovery.restart.decision import (
+    Check,
+    Guarantee,
+    InputDecision,
+    Promise,
+    RestartOrigin,
+    RestartPlan,
+    gathered,
+)
 from recovery.restart.input_rules import identity, moved, readable
 from recovery.restart.observed import Log, Observed, OffsetAt, Question, Unobserved
 from recovery.restart.positions import refuse_pending, results_belong
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
+from recovery.times import rfc3339
 from recovery.values import Value
 
 TargetKind = Literal[
@@ -32,19 +43,29 @@ TargetKind = Literal[
     "to-current",
     "from-file",
     "from-store",
+    "as-of",
+    "from-cluster",
 ]
+End = Literal["earliest", "latest"]
+ENDS: tuple[End, ...] = get_args(End)
+"""Of a range of offsets between which a group continues: leave out nothing, or repeat nothing."""
 
 
 class Target(Value):
     """Where the offsets go. value: an offset for to-offset, a signed number for shift-by, an
     instant in epoch ms for to-datetime and by-duration (now less the duration). offsets: for
-    from-file and from-store; source: the store's name. to-latest-stable and to-lso both mean the
-    end that read_committed consumers see."""
+    from-file, from-store and from-cluster; source: the store's name. to-latest-stable and to-lso
+    both mean the end that read_committed consumers see. promise, checks, origins: of from-cluster,
+    whose offsets were found by comparing two clusters; None: the moves in records decide."""
 
     kind: TargetKind
     value: int = 0
     offsets: Mapping[TopicPartition, int] = msgspec.field(default_factory=dict)
     source: str = ""
+    commits: Mapping[TopicPartition, CommitRecord] = msgspec.field(default_factory=dict)
+    promise: Promise | None = None
+    checks: tuple[Check, ...] = ()
+    origins: tuple[RestartOrigin, ...] = ()
 
     def offset(self, log: Log, current: int | None, observed: Observed) -> int:
         """Return the new offset of a partition. Raises RefusedError where there is none."""
@@ -60,8 +81,10 @@ class Target(Value):
                 at_instant = observed.answer(OffsetAt(*log.topic_partition, self.value))
                 # No record is that late yet, and one can only come at the end.
                 return log.high_watermark if at_instant is None else at_instant
-            case "from-file" | "from-store":
+            case "from-file" | "from-store" | "from-cluster":
                 return self.offsets[log.topic_partition]
+            case "as-of":
+                return self.commits[log.topic_partition].offset or 0
         if current is None:
             raise RefusedError(
                 f"nothing is committed for it: --{self.kind} has nothing to begin from",
@@ -99,6 +122,7 @@ def decide_adhoc(
         raise IncompleteError(f"not looked at: {question}") from None
     guarantee, because = _guarantee(target, inputs, observed)
     checks = [c for decision in inputs for c in decision.checks] + list(_pairs(observed, inputs))
+    checks += target.checks
     if target.kind == "from-store":
         checks.append(results_belong(target.source))
     return RestartPlan(
@@ -115,10 +139,18 @@ def decide_adhoc(
             if (entry := observed.stored_at(i.topic_partition)) is not None
             and i.direction == "none"
             else StoredPartition(
-                input=StoredOffset(topic=i.topic, partition=i.partition, offset=i.restart_offset)
+                input=StoredOffset(
+                    topic=i.topic,
+                    partition=i.partition,
+                    offset=i.restart_offset,
+                    leader_epoch=commit.leader_epoch
+                    if (commit := target.commits.get(i.topic_partition)) is not None
+                    else None,
+                )
             )
             for i in inputs
         ),
+        origins=target.origins,
     )
 
 
@@ -129,16 +161,44 @@ def _move(target: Target, partition: TopicPartition, observed: Observed) -> Inpu
     checks: tuple[Check, ...] = ()
     if entry is not None and target.kind in ("shift-by", "to-current"):
         checks = identity(entry.input, log, observed)
+    if (commit := target.commits.get(partition)) is not None:
+        checks = (*_stood(commit), *identity(_position(commit), log, observed))
     offset = target.offset(log, current, observed)
     # Records above the last stable offset may still be aborted.
     checks = (*checks, readable(offset, log, "read_committed"))
     return moved(current, offset, log, "read_committed", observed, checks)
 
 
+def _position(commit: CommitRecord) -> StoredOffset:
+    return StoredOffset(
+        topic=commit.topic,
+        partition=commit.partition,
+        offset=commit.offset or 0,
+        topic_id=commit.topic_id,
+        leader_epoch=commit.leader_epoch,
+    )
+
+
+def _stood(commit: CommitRecord) -> Iterator[Check]:
+    """Yield the evidence for what counted at the instant of an as-of."""
+    text = (
+        f"offset {commit.offset} counted then, committed at {rfc3339(commit.timestamp)}: "
+        f"{CONSUMER_OFFSETS} offset {commit.at}"
+    )
+    if commit.marker_at is not None:
+        text += (
+            f", in a transaction of producer {commit.producer_id} epoch {commit.producer_epoch}, "
+            f"COMMIT marker at {commit.marker_at}"
+        )
+    yield Check("as-of", True, text, named(commit.topic_partition))
+
+
 def _guarantee(
     target: Target, inputs: Sequence[InputDecision], observed: Observed
 ) -> tuple[Guarantee, str]:
     """Return the guarantee and why: markers alone do not count, an unknown number does."""
+    if target.promise is not None:
+        return target.promise.guarantee, target.promise.because
     skips = [i for i in inputs if i.direction == "skip" and i.records != 0]
     rewinds = [i for i in inputs if i.direction == "rewind" and i.records != 0]
     # Without a commit, the records below the new offset may never have been read. This is judged by

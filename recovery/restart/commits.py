@@ -11,20 +11,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from recovery.facts import TopicPartition, known
-from recovery.formats.batches import CODEC_MASK, BatchHeader, batch_headers
+from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.consumer_offsets import (
     CONSUMER_OFFSETS,
     GroupKey,
     GroupValue,
+    MemberKey,
     OffsetKey,
     OffsetValue,
     decode_group,
-    decode_key,
-    decode_value,
 )
 from recovery.formats.reader import Buffer, UnknownVersion
-from recovery.formats.records import ControlType, marker, records
+from recovery.formats.records import ControlType, Record, marker
 from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.commits.group_log import GroupLog
 from recovery.inspect.history import StateRecord
 from recovery.values import Value, replace
 
@@ -55,18 +55,16 @@ class GroupCommit(Value):
         return epoch is not None and self.marker_epoch == epoch + 1
 
 
-class LastCommits:
+class LastCommits(GroupLog):
     """Finds the commit that counts for each partition of some groups, and the groups' last state.
 
     `add` the batches of the groups' partition of `__consumer_offsets` in order, up to its end, from
-    the log start or a later offset that suffices; a batch may come twice where two reads meet.
+    the log start or a later offset that suffices.
     """
 
     def __init__(self, groups: Collection[str], partition: int) -> None:
-        self._groups = frozenset(groups)
-        self._needles = [group.encode("utf-8", "surrogatepass") for group in self._groups]
+        super().__init__(groups)
         self._partition = partition
-        self._next = 0
         self._counts: dict[OffsetKey, GroupCommit | None] = {}
         # producer id → its commits without a marker yet
         self._open: dict[int, dict[OffsetKey, GroupCommit]] = {}
@@ -74,18 +72,6 @@ class LastCommits:
         self._since: dict[OffsetKey, int] = {}
         self._states: dict[str, GroupValue | None] = {}
         self._clients: dict[str, tuple[tuple[str, str], ...]] = {}
-        self.unreadable: set[str] = set()  # groups with a record of an unknown version
-
-    def add(self, buffer: Buffer) -> None:
-        """Take in the batches of a buffer. Raises CorruptError."""
-        for header in batch_headers(buffer):
-            if header.last_offset < self._next:
-                continue
-            self._next = header.last_offset + 1
-            if header.is_control:
-                self._end(buffer, header)
-            elif self._may_be_mine(buffer, header):
-                self._commits(buffer, header)
 
     @property
     def commits(self) -> Mapping[OffsetKey, GroupCommit]:
@@ -117,45 +103,37 @@ class LastCommits:
         """Return the (client id, host) of a classic group's last members that the log tells."""
         return self._clients.get(group, ())
 
-    def _may_be_mine(self, buffer: Buffer, header: BatchHeader) -> bool:
-        """Return False if a batch cannot be about the group: most batches need not be opened."""
-        if header.attributes & CODEC_MASK or len(self._needles) != 1:
-            return True
-        end = header.position + header.size
-        return self._needles[0] in bytes(memoryview(buffer)[header.position : end])
+    def _state(self, key: GroupKey | MemberKey, value: bytes | None) -> None:
+        if isinstance(key, MemberKey):
+            return
+        state = decode_group(value)
+        self._states[key.group] = state if isinstance(state, GroupValue) else None
+        if isinstance(state, UnknownVersion):
+            self.unreadable.add(key.group)
+        elif state is not None and state.clients:
+            self._clients[key.group] = state.clients
 
-    def _commits(self, buffer: Buffer, header: BatchHeader) -> None:
-        for record in records(buffer, header):
-            key = decode_key(record.key or b"")
-            if isinstance(key, GroupKey) and key.group in self._groups:
-                state = decode_group(record.value)
-                self._states[key.group] = state if isinstance(state, GroupValue) else None
-                if isinstance(state, UnknownVersion):
-                    self.unreadable.add(key.group)
-                elif state is not None and state.clients:
-                    self._clients[key.group] = state.clients
-            if not isinstance(key, OffsetKey) or key.group not in self._groups:
-                continue
-            value = decode_value(record.value)
-            if not isinstance(value, OffsetValue):
-                # A tombstone means expired or deleted; a value that cannot be read is no evidence.
-                self._counts[key] = None
-                if value is not None:
-                    self.unreadable.add(key.group)
-                continue
-            commit = GroupCommit(
-                self._partition,
-                record.offset,
-                value.offset,
-                value.commit_timestamp,
-                expires=known(value.expire_timestamp),
-            )
-            if header.is_transactional:
-                pid = header.producer_id
-                commit = replace(commit, producer_id=pid, producer_epoch=header.producer_epoch)
-                self._open.setdefault(pid, {})[key] = commit
-            else:
-                self._count(key, commit)
+    def _commit(
+        self, key: OffsetKey, value: OffsetValue | None, record: Record, header: BatchHeader
+    ) -> None:
+        if value is None:
+            self._counts[key] = None
+            for mine in self._open.values():  # the coordinator drops them too
+                mine.pop(key, None)
+            return
+        commit = GroupCommit(
+            self._partition,
+            record.offset,
+            value.offset,
+            value.commit_timestamp,
+            expires=known(value.expire_timestamp),
+        )
+        if header.is_transactional:
+            pid = header.producer_id
+            commit = replace(commit, producer_id=pid, producer_epoch=header.producer_epoch)
+            self._open.setdefault(pid, {})[key] = commit
+        else:
+            self._count(key, commit)
 
     def _count(self, key: OffsetKey, commit: GroupCommit) -> None:
         before = self._counts.get(key)
@@ -163,12 +141,9 @@ class LastCommits:
             self._since[key] = commit.timestamp
         self._counts[key] = commit
 
-    def _end(self, buffer: Buffer, header: BatchHeader) -> None:
-        end_marker = marker(buffer, header)
-        if end_marker is None or end_marker.type is ControlType.OTHER:
-            return
+    def _end(self, header: BatchHeader, outcome: ControlType) -> None:
         mine = self._open.pop(header.producer_id, {})
-        if end_marker.type is not ControlType.COMMIT:
+        if outcome is not ControlType.COMMIT:
             return
         self._last_marker[header.producer_id] = header.base_offset
         for key, commit in mine.items():

@@ -122,6 +122,26 @@ class RestartSource(Row, kw_only=False):
     restart_offset: str | None
 
 
+class RestartOrigin(HasPartition, Row, kw_only=False):
+    """Where an input's offset comes from: the offset that the group committed in another cluster.
+
+    earliest_offset, latest_offset: between these the group continues; equal where one is exact.
+    """
+
+    topic: str
+    partition: int
+    source_topic: str
+    source_partition: int
+    source_offset: int
+    source_leader_epoch: Annotated[int | None, Meta(description="of the commit; null: it has none")]
+    earliest_offset: Annotated[int, Meta(description="from here on nothing is left out")]
+    latest_offset: Annotated[int, Meta(description="from here on nothing comes again")]
+    pairs: Annotated[int, Meta(description="records that both logs have")]
+    read_again: Annotated[int, Meta(description="records that come again from the new offset on")]
+    left_out: Annotated[int, Meta(description="records not read that the group will not get")]
+    not_mirrored: Annotated[int, Meta(description="records that the mirror has still to copy")]
+
+
 class StoreChange(Value):
     """One compare-and-set on a store: `after` instead of exactly `before`. None: no entry."""
 
@@ -134,7 +154,8 @@ class RestartPlan(Value):
 
     store: the store's content once the plan is applied, as positions, without partitions that are
     not written; `recovery.restart.decide.changes` returns what differs. starting_offsets: Spark's
-    option. sources: those of a source connector, which has no inputs.
+    option. sources: those of a source connector, which has no inputs. origins: of each input's
+    offset, if it comes from another cluster.
     """
 
     app: str
@@ -148,6 +169,7 @@ class RestartPlan(Value):
     store: tuple[StoredPartition, ...]
     starting_offsets: str | None = None
     sources: tuple[RestartSource, ...] = ()
+    origins: tuple[RestartOrigin, ...] = ()
 
 
 def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
@@ -221,4 +243,7 @@ class RestartPlanRow(Row):
     ] = None
     sources: Annotated[
         list[RestartSource], Meta(description="connect: of a source connector, which has no inputs")
+    ] = field(default_factory=list)
+    origins: Annotated[
+        list[RestartOrigin], Meta(description="from-cluster: where each input's offset comes from")
     ] = field(default_factory=list)

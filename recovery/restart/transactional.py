@@ -152,7 +152,7 @@ def _without_offset(
             where=named(topic_partition),
             remedy="take the offset from a checkpoint or a backup and say it in [app.base]: "
             f'"{named(topic_partition)}" = OFFSET; or choose an instant: '
-            f"{shlex.join(words)} --to-datetime T",
+            f"{shlex.join(words)} --to-datetime T, or --as-of T for what it had committed then",
         )
     if base is None:
         basis = stored_or_base(app, observed, topic_partition)

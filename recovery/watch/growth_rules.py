@@ -12,7 +12,7 @@ from recovery.inspect.growth.prefixes import prefix_of
 from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.values import Value
-from recovery.watch.check_rows import CheckRow
+from recovery.watch.check_rows import CheckRow, Unit
 from recovery.watch.check_rules import TRANSACTION_STATE, Thresholds, check_row, holders
 
 CLEANER_HELD_SECONDS = 3_600
@@ -69,41 +69,49 @@ def _producer_states(facts: Facts, threshold: float) -> CheckRow:
         by_leader[leaders.get(at)] += len(rows)
         by_topic[at.topic] += len(rows)
     unseen = sum(at not in facts.producers for at in leaders)
-    unsure = bool(unseen or facts.missing)
     [(leader, most)] = by_leader.most_common(1) or [(None, 0)]
-    detail = "none was seen" if unsure else "no partition has a producer"
+    detail = ""
     if most:
         [(topic, states)] = by_topic.most_common(1)
         detail = f"broker {leader} leads with the most; topic {quoted(topic)} has {states} in all"
-    if unseen:
-        detail += f"; {counted(unseen, 'partition')} not seen"
-    return check_row(
+    return _counted(
         "producer_states",
         threshold,
-        None if unsure and not most else most,
-        "producers",
-        detail,
-        finding=most >= threshold,
-        unsure=unsure,
+        (most, "producers"),
+        detail or "no partition has a producer",
+        f"{counted(unseen, 'partition')} not seen" if unseen else "",
+        unsure=bool(unseen or facts.missing),
     )
 
 
 def _transactional_ids(transactions: Transactions, threshold: float) -> CheckRow:
-    listed = sum(not t.ghost for t in transactions.rows)
-    unsure = not transactions.complete
     prefix, ids = most_common_prefix(transactions.rows)
-    detail = "none was seen" if unsure else "there is no transactional id"
-    if prefix is not None:
-        detail = f"{counted(ids, 'id')} of prefix {quoted(prefix)}"
-    if unsure:
-        detail += "; not all coordinators were seen"
-    return check_row(
+    return _counted(
         "transactional_ids",
         threshold,
-        None if unsure and not listed else listed,
-        "ids",
-        detail,
-        finding=listed >= threshold,
+        (sum(not t.ghost for t in transactions.rows), "ids"),
+        "there is no transactional id"
+        if prefix is None
+        else f"{counted(ids, 'id')} of prefix {quoted(prefix)}",
+        "" if transactions.complete else "not all coordinators were seen",
+        unsure=not transactions.complete,
+    )
+
+
+def _counted(
+    rule: str, threshold: float, found: tuple[int, Unit], detail: str, unseen: str, *, unsure: bool
+) -> CheckRow:
+    """Judge a number and its unit. unsure: there may be more; unseen: what was not seen."""
+    number, unit = found
+    if unsure and not number:
+        detail = "none was seen"
+    return check_row(
+        rule,
+        threshold,
+        None if unsure and not number else number,
+        unit,
+        f"{detail}; {unseen}" if unseen else detail,
+        finding=number >= threshold,
         unsure=unsure,
     )
 

@@ -642,6 +642,7 @@ def test_a_commit_marker_is_lost(pair: Lab) -> None:
     assert (row["TransactionState"], row["TopicPartitions"]) == ("CompleteCommit", "")
 
 
+@pytest.mark.long
 def test_a_broker_that_did_not_stop_in_time_is_up_again(
     pair: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -659,6 +660,7 @@ def test_a_broker_that_did_not_stop_in_time_is_up_again(
     eventually(up_again)
 
 
+@pytest.mark.long
 def test_a_commit_marker_is_lost_and_the_id_commits_elsewhere(pair: Lab) -> None:
     truths = break_(pair, "marker-lost", later="elsewhere", count=2)
     recorded = decisions(pair)
@@ -674,6 +676,7 @@ def test_a_commit_marker_is_lost_and_the_id_commits_elsewhere(pair: Lab) -> None
         assert f"{truth.topic}-{truth.partition}" not in prepared[1]
 
 
+@pytest.mark.long
 def test_a_commit_marker_is_lost_under_the_ids_next_transaction(pair: Lab) -> None:
     (truth,) = break_(pair, "marker-lost", later="open")
     assert truth.mixed
@@ -686,6 +689,7 @@ def test_a_commit_marker_is_lost_under_the_ids_next_transaction(pair: Lab) -> No
     assert [o.content for o in truth.offsets][-3:] == ["open"] * 3
 
 
+@pytest.mark.long
 def test_prepare_stuck_lasts_until_its_broker_is_thawed(
     start_lab: Callable[[LabSpec], Lab],
 ) -> None:

@@ -80,6 +80,7 @@ def test_an_abort_can_be_lost_too(pair: Lab) -> None:
         break_(pair, "marker-lost", outcome="maybe")
 
 
+@pytest.mark.long
 def test_one_marker_stands_twice_and_the_other_is_lost(pair: Lab) -> None:
     (truth,) = break_(pair, "marker-twice")
     assert_pinned(pair, truth)
@@ -90,6 +91,7 @@ def test_one_marker_stands_twice_and_the_other_is_lost(pair: Lab) -> None:
     assert described_id(pair, truth)["ProducerEpoch"] == str(truth.producer_epoch)  # v1
 
 
+@pytest.mark.long
 def test_a_groups_commit_is_lost(pair: Lab) -> None:
     (truth,) = break_(pair, "offsets-marker-lost")
     assert_group_is_held(pair, truth)
@@ -98,6 +100,7 @@ def test_a_groups_commit_is_lost(pair: Lab) -> None:
     assert described_id(pair, truth)["TransactionState"] == "CompleteCommit"
 
 
+@pytest.mark.long
 def test_a_history_that_was_replaced_names_nobody(pair: Lab) -> None:
     (truth,) = break_(pair, "replaced-history")
     assert (truth.verdict, truth.coordinator_state) == ("unknown", None)

@@ -117,6 +117,8 @@ def _read_some(lab: Lab, topic: str) -> None:
 QUESTIONS: list[tuple[str, ...]] = [
     ("status",),
     ("runbook",),
+    ("doctor",),
+    ("doctor", "{open.topic}", "billing"),
     ("lso",),
     ("lso", "--all", "--internal"),
     ("lso", "orphan-*", "{open.topic}"),
@@ -150,6 +152,7 @@ QUESTIONS: list[tuple[str, ...]] = [
     ("producers", "--summary", "--resolve", "--top", "3"),
     ("check",),
     ("check", "--nagios"),
+    ("check", "--doctor"),
 ]
 JUDGING = {"status", "runbook", "why", "hanging", "check"}
 
@@ -323,6 +326,7 @@ def test_no_cluster_and_no_settings_are_needed(scene: Scene, tmp_path: Path) -> 
         ("txn", "fence", "x", "--pid", "1", "--epoch", "0"),
         ("context", "test"),
         ("offsets", "show"),
+        ("offsets", "history", "x"),
         ("bundle", "create", "another"),
     ],
     ids=" ".join,

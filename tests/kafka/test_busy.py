@@ -29,7 +29,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )
 LATE_SECONDS = 0.5 if SHARE >= 1 else 0.1
 WITH = ("--context", "relayed", "--timeout", "170s")
-IDS = fewer(200, 40)
+IDS = fewer(200, 12)  # the brokers alone take half a core for 40
 RUNS = fewer(300, 4)
 AT_ONCE = 2
 

@@ -240,6 +240,7 @@ def test_groups_pending(tmp_path: Path, lab: Lab) -> None:
     assert value(families, "eoctl_groups_pending") == before + 1
 
 
+@pytest.mark.long
 def test_marker_lost(tmp_path: Path, two: Lab) -> None:
     one_more = rule(tmp_path, two, "verdicts.marker-lost", 1)[1]["observed"] + 1
     break_(two, "marker-lost")
@@ -248,6 +249,7 @@ def test_marker_lost(tmp_path: Path, two: Lab) -> None:
     assert value(families, "eoctl_transactions", verdict="marker-lost") == one_more
 
 
+@pytest.mark.long
 def test_prepare_stuck(tmp_path: Path, two: Lab, topic: MakeTopic) -> None:
     """Decided, and its leader lives but has too few replicas to write the marker."""
     from confluent_kafka import Producer

@@ -42,6 +42,7 @@ COMMANDS = {
     "producers": ["producers", "--resolve"],
     "producers-summary": ["producers", "--summary", "--resolve"],
     "offsets-show": ["offsets", "show", "--lag-seconds"],
+    "offsets-history": ["offsets", "history", "schema-group"],
     "context-list": ["context", "list"],
     "context-show": ["context", "show"],
     "context-test": ["context", "test"],

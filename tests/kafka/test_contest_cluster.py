@@ -17,14 +17,16 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as Librdkafka
 
 from eoctl.host.clock import now_ms
-from eoctl.kafka.read import recent_log
+from eoctl.kafka.ask import clocks
+from eoctl.kafka.read.recent_log import Bounds
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations.diagnose.recent_contests import recent_contests
-from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contests
+from eoctl.operations.diagnose import recent_contests as newest
+from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contest, Contests
+from recovery.facts import CoordinatorClock, Transactions
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
 
@@ -188,7 +190,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
 ) -> None:
     """Whoever commits much beside a storm does not hide it; what is not read is not healthy."""
     topic_name = topic(storms)
-    monkeypatch.setattr(recent_log, "MOST_RECORDS", 100)
+    monkeypatch.setattr(newest, "OF_CONTESTS", Bounds(100, 16 << 20))
     asyncio.run(busy(storms, topic_name, transactions=120))
     [truth] = break_(storms, "fence-storm", hold=False)
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
@@ -198,7 +200,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     checked = eoctl("check", *FAST, "-o", "json", lab=storms)
     assert checked.json["complete"]
 
-    monkeypatch.setattr(recent_log, "MOST_BYTES", 1)
+    monkeypatch.setattr(newest, "OF_CONTESTS", Bounds(100, 1))
     found = eoctl("status", *FAST, "-o", "json", lab=storms)
     assert not found.json["complete"]
     assert found.json["contests_unfinished"] > 0
@@ -207,19 +209,76 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     assert "not read to the end" in error["detail"]
 
 
-def test_a_clock_of_ours_that_is_ahead_hides_no_contest(storms: Lab) -> None:
-    """By it all records are older than the window; the open transaction shows the difference."""
+@pytest.mark.parametrize("measured", ["coordinators", "controller", "nothing"])
+def test_a_clock_of_ours_that_is_wrong_hides_no_contest(
+    storms: Lab, measured: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ahead: all records are older than the window by it. The open transaction shows how far it is
+    ahead, or the controller; if neither can be measured, nothing does."""
     [truth] = break_(storms, "fence-storm", hold=True)
-    ahead = WINDOW_MS + 60_000
 
-    async def seen(clock: Callable[[], int]) -> Contests:
+    async def none_open(*_: object) -> tuple[Transactions, tuple[CoordinatorClock, ...]]:
+        return Transactions(), ()
+
+    async def not_known(*_: object) -> None:
+        return None
+
+    if measured != "coordinators":
+        monkeypatch.setattr(clocks, "of_coordinators", none_open)
+    if measured == "nothing":
+        monkeypatch.setattr(clocks, "of_controller", not_known)
+
+    async def seen(off: int) -> list[Contest]:
         async with Client.to(storms.bootstrap_servers) as client:
-            return await recent_contests(client.cluster, clock)
+            found = await newest.recent_contests(client.cluster, lambda: now_ms() + off)
+        return [c for c in found.contests if c.transactional_id == truth.transactional_id]
 
-    for clock in (now_ms, lambda: now_ms() + ahead):
-        found = asyncio.run(seen(clock))
-        [mine] = [c for c in found.contests if c.transactional_id == truth.transactional_id]
+    off = WINDOW_MS + 60_000
+    ahead = asyncio.run(seen(off))
+    assert [c.aborted for c in ahead] == ([] if measured == "nothing" else [truth.fences])
+    for right in (0, -off):
+        [mine] = asyncio.run(seen(right))
         assert mine.aborted == truth.fences
+
+
+def test_decisions_are_counted_as_the_application_made_them(healthy: Lab, topic: MakeTopic) -> None:
+    """What the dashboard draws a minute: here 5 commits and 2 aborts more than before."""
+    topic_name, ends = topic(healthy), [True, True, False, True, False, True, True]
+
+    def counted() -> tuple[int, int]:
+        async def seen() -> Contests:
+            async with Client.to(healthy.bootstrap_servers) as client:
+                return await newest.recent_contests(client.cluster, now_ms, often=True)
+
+        found = asyncio.run(seen()).decided
+        assert found is not None
+        assert found.end - found.begin <= WINDOW_MS
+        return sum(found.commits), sum(found.aborts)
+
+    before = counted()
+    owner = librdkafka(healthy, "decides")
+    owner.init_transactions(30)
+    for commits in ends:
+        owner.begin_transaction()
+        owner.produce(topic_name, b"x")
+        owner.flush(30)
+        owner.commit_transaction(30) if commits else owner.abort_transaction(30)
+    after = counted()
+    assert (after[0] - before[0], after[1] - before[1]) == (sum(ends), len(ends) - sum(ends))
+
+
+def test_the_controllers_clock_is_measured(storms: Lab) -> None:
+    """Brokers of a lab have this host's clock."""
+
+    async def ahead(off: int) -> int | None:
+        async with Client.to(storms.bootstrap_servers) as client:
+            return await clocks.of_controller(client.cluster, lambda: now_ms() + off)
+
+    assert asyncio.run(ahead(0)) == 0
+    for off in (-90_000, 700_000):
+        measured = asyncio.run(ahead(off))
+        assert measured is not None
+        assert abs(measured + off) < 2_000
 
 
 async def busy(lab: Lab, topic_name: str, transactions: int) -> None:

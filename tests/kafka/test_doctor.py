@@ -13,7 +13,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as JobProducer
 
-from eoctl.kafka.read import recent_log
+from eoctl.kafka.ask import coordinators
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import group_commits
+from eoctl.kafka.read.recent_log import Bounds
 from eoctl.lab import admin, secure
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab, up
@@ -112,6 +115,52 @@ def test_a_healthy_cluster_of_three_has_no_finding(three: Lab) -> None:
     mine = [row for row in checked.rows if row["rule"].startswith("doctor.")]
     assert len(mine) == ran.json["rules"]
     assert {(row["ok"], row["observed"]) for row in mine} == {(True, 0)}
+
+
+def test_check_lists_transactions_once(three: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With doctor's rules as without them: both judge the same answers."""
+    calls = 0
+    listing = coordinators.transactions
+
+    def lists(cluster: Cluster, **which: Any) -> Any:
+        nonlocal calls
+        calls += not which.get("producer_ids")
+        return listing(cluster, **which)
+
+    monkeypatch.setattr(coordinators, "transactions", lists)
+    made = []
+    for words in ((), ("--doctor",)):
+        calls = 0
+        assert eoctl("check", *words, *FAST, lab=three).status == 0
+        made.append(calls)
+    assert made[0] == made[1] > 0
+
+
+def test_check_notes_what_a_context_accepts(three: Lab, tmp_path: Path) -> None:
+    def checked(accepted: str, *words: str) -> Ran:
+        path = tmp_path / "config.toml"
+        context = f'bootstrap_servers = "{three.bootstrap_servers}"\naccept_findings = {accepted}'
+        path.write_text(f"[contexts.here]\n{context}\n")
+        env = environment(EOCTL_CONFIG=str(path))
+        every = ("check", "--doctor", *FAST, "--context", "here", "-o", "json", *words)
+        return eoctl(*every, env=env)
+
+    asyncio.run(_set(three, TOPIC, ORDERS, {"unclean.leader.election.enable": "true"}))
+    try:
+        until_found(three, [("unclean-election", "topic", ORDERS)])
+        assert checked("[]").status == 1
+        assert checked('["unclean-election:payments"]').status == 1
+        ran = checked(f'["unclean-election:{ORDERS}"]', "--broker-version", "4.3.1")
+        assert (ran.status, ran.json["errors"]) == (0, []), ran.stdout
+        [note] = ran.json["notes"]
+        assert (note["error"], note["topic"]) == ("ACCEPTED_FINDING", ORDERS)
+        refused = checked("[]", "--broker-version", "2.8")
+        assert (refused.status, "no broker answers like that version" in refused.text) == (2, True)
+        wrong = checked('["unclean"]')
+        assert (wrong.status, "accept_findings: no finding 'unclean'" in wrong.text) == (2, True)
+    finally:
+        asyncio.run(_set(three, TOPIC, ORDERS, {"unclean.leader.election.enable": None}))
+    until_found(three, [])
 
 
 TOPIC, BROKER = admin.TOPIC, admin.BROKER
@@ -253,6 +302,7 @@ def brief(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
         "transaction.max.timeout.ms": str(2 * HOUR_MS),
         "transaction.two.phase.commit.enable": "true",
         "unstable.api.versions.enable": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "transactional.id.expiration.ms": "8000",
         "offsets.retention.minutes": "60",
     }
@@ -333,6 +383,71 @@ def test_timeouts_and_expirations(brief: Lab, topic: MakeTopic) -> None:
     until_found(brief, [("two-phase-off", "transactional-id", "two-phase-1")], "two-phase-1")
 
 
+def test_a_job_that_was_away_for_longer_than_its_timeout(brief: Lab, topic: MakeTopic) -> None:
+    """And none that ends its transaction in time, or that another owner ends."""
+    name = topic(brief)
+    ids = ("away-0-1", "away-0-2", "home-0-1", "home-0-2")
+
+    async def write_(number: int, **more: Any) -> Producer:
+        async with Client.of(brief.client_properties()) as client:
+            return await write(client, ids[number], name, **more)
+
+    def state(of: str) -> str:
+        return str(eoctl("txn", "describe", of, "-o", "json", lab=brief).rows[0]["state"])
+
+    before = time.time()
+    asyncio.run(write_(0, timeout_ms=1_000))
+    asyncio.run(write_(2, timeout_ms=60_000))
+    asyncio.run(write_(2, timeout_ms=60_000, commit=True))  # fences the one before
+    end = time.monotonic() + SEEN_SECONDS
+    while state(ids[0]) != "CompleteAbort":
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    ended = time.time()
+    assert found(examined(brief, *ids[:1])) == []  # whoever is still away has lost nothing more
+    asyncio.run(write_(1, commit=True))
+    asyncio.run(write_(3, commit=True))
+    ran = examined(brief, ids[0], *ids[2:])
+    assert found(ran) == [("timeout-too-short", "transactional-id", ids[0])]
+    data = ran.rows[0]["evidence"][0]["data"]
+    assert data["timeout_ms"] == 1_000
+    times = ("started", "silent_from", "aborted", "back")
+    moments = [before * 1000 - 1, *(data[key] for key in times), time.time() * 1000]
+    assert moments == sorted(moments)
+    assert data["back"] >= ended * 1000 - 1
+    assert data["aborted"] - data["started"] >= 1_000
+
+
+def test_an_exclusive_output_has_one_writer(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Its own producers are many; another application's is one too many."""
+    name = topic(lab1)
+    file = tmp_path / "app.toml"
+    file.write_text(
+        f'[app]\nname = "{name}"\nstrategy = "transactional"\ninputs = ["in"]\n'
+        f'outputs = ["{name}"]\n[app.store]\nkind = "kafka-group"\ngroup = "{name}"\n'
+    )
+
+    async def write_(*ids: str) -> None:
+        async with Client.of(lab1.client_properties()) as client:
+            for one in ids:
+                await write(client, one, name, commit=True)
+
+    asyncio.run(write_(f"{name}-mine-0", f"{name}-mine-1"))
+    alone = examined(lab1, name, "--app", str(file))
+    assert [one for one in found(alone) if one[0] == "two-writers"] == []
+    asyncio.run(write_(f"{name}-other-0"))
+    ran = examined(lab1, name, "--app", str(file))
+    [row] = [row for row in ran.rows if row["rule"] == "two-writers"]
+    assert (row["state"], row["subject"]["name"], ran.status) == ("finding", name, 1)
+    writers = row["evidence"][0]["data"]["writers"]
+    assert {(w["prefix"], w["producers"]) for w in writers} == {
+        (f"{name}-mine-", 2),
+        (f"{name}-other-", 1),
+    }
+    assert "two-writers" not in {r["rule"] for r in examined(lab1, name).rows}
+    assert ran.json["rules"] == alone.json["rules"] == examined(lab1, name).json["rules"] + 1
+
+
 class Job:
     """A consumer of a group and a transactional producer beside it, as an application has them."""
 
@@ -411,7 +526,7 @@ def test_a_group_that_commits_both_ways_is_found(
     rows = [one for one in found(examined(lab1)) if one[:2] == ("mixed-commits", "group")]
     assert [group for _, _, group in rows if group.startswith(name)] == [both]
     assert "mixed-commits" not in ran.stderr
-    monkeypatch.setattr(recent_log, "MOST_RECORDS", 4)
+    monkeypatch.setattr(group_commits, "OF_RECORDS", Bounds(4, 16 << 20))
     bounded = examined(lab1, both)
     assert (bounded.status, bounded.rows) == (0, [])
     assert "mixed-commits: only the last" in bounded.stderr
@@ -440,7 +555,13 @@ def test_what_a_user_may_not_see_names_the_right(secure_lab: Lab, topic: MakeTop
     assert hidden_ids.status == 3
     assert unknown(hidden_ids) == {
         (rule, "transactional ids: DESCRIBE")
-        for rule in ("timeout-long", "timeout-above-max", "two-phase-off", "idle-id-in-use")
+        for rule in (
+            "timeout-long",
+            "timeout-above-max",
+            "two-phase-off",
+            "timeout-too-short",
+            "idle-id-in-use",
+        )
     }
     unread = unknown(as_("no-topic-read"))
     assert ("mixed-commits", "__consumer_offsets: READ") in unread
@@ -455,7 +576,7 @@ def test_what_a_user_may_not_see_names_the_right(secure_lab: Lab, topic: MakeTop
     assert ("few-copies", "topics: DESCRIBE") in rights
     assert not [row for row in nobody.rows if row["state"] == "finding"]
     assert ("known-bug", "topics: DESCRIBE") in rights  # one of few copies
-    assert {rule for rule, _ in rights} == {*rules(), "known-bug"}
+    assert {rule for rule, _ in rights} == {*rules(), "known-bug"} - {"two-writers"}  # no --app
     assert ("speaks-v1", "__transaction_state: READ") in rights
     named = ("--topic", name, "--operation", "DescribeConfigs", "--deny-principal", "User:viewer")
     try:

@@ -102,6 +102,28 @@ def test_the_page_on_stuck_readers_solves(name: str, drill: Trainee) -> None:
     drill.full_marks()
 
 
+@pytest.mark.long
+def test_a_storm_is_left_to_its_owners_and_the_orphan_beside_it_ended(drill: Trainee) -> None:
+    """Its page ends with a question to the owners; the page on stuck readers solves the rest."""
+    drill.begin("fence-storm")
+    [storm] = [c for c in state_of(drill.lab).cases if c.role == "alive"]
+    assert drill.ask(str(storm.transactional_id)) == "alive"
+    follow(drill)
+    drill.full_marks()
+    assert last_marker(drill.lab, storm) == "commit"
+
+
+@pytest.mark.long
+def test_a_fence_of_a_storm_harms_its_right_owner(drill: Trainee) -> None:
+    """What its team asks for: just fence it once more."""
+    drill.begin("fence-storm")
+    [storm] = [c for c in state_of(drill.lab).cases if c.role == "alive"]
+    words = ("txn", "fence", str(storm.transactional_id), "--owner-is-gone")
+    done = eoctl(*words, *ACT, *FAST, lab=drill.lab)
+    assert done.status == 0, done.stderr
+    assert drill.results()[storm.subject] == "harmful"
+
+
 def fence_all(trainee: Trainee) -> None:
     """What somebody in the chat says: end all that is open."""
     for row in eoctl("txn", "list", "--state", "Ongoing", "-o", "json", lab=trainee.lab).rows:

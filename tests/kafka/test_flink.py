@@ -181,6 +181,9 @@ def test_open_until_flink_restores(lab: Lab, tmp_path: Path, version: str, namin
     after = fates(lab, checkpoint)
     assert {r["fate"] for r in after.rows} == {"committed"}
     assert after.status == 0, after.text
+    # Flink ends what its dead job left, of every id that it may have had: that is no contest
+    seen = eoctl("status", *FAST, "-o", "json", lab=lab).json["contests"]
+    assert not [c for c in seen if job.prefix in c["transactional_id"]]
     newer = after.json["newer_in_kafka"]
     assert bool(newer) == (naming == "INCREMENTING")
     assert after.json["newer_in_folder"] == []  # the restored job has a folder of its own

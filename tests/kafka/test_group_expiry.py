@@ -163,6 +163,9 @@ def test_it_warns_before_kafka_deletes_and_not_of_who_commits(
             assert warned[name] < gone[name] - 5, name
             assert gone[name] == pytest.approx(end, abs=6), name
         assert kept(brief, [flink, stays], where) == {flink, stays}
+        for name in ends:
+            past = eoctl("offsets", "history", name, "-o", "json", lab=brief).rows
+            assert (past[-1]["event"], past[-1]["proven"]) == ("expired", False)
         assert looked(tmp_path, brief)[0].status == 0
     finally:
         done.set()

@@ -302,6 +302,8 @@ def test_share_groups_stand_at_their_start_offset(lab1: Lab, topic: MakeTopic) -
     )
     (row,) = ran.rows
     assert theirs[:4] == [group, name, "0", str(row["committed_offset"])]
+    past = eoctl("offsets", "history", group, lab=lab1)
+    assert (past.status, "a share group commits no offsets" in past.text) == (4, True)
 
 
 def test_a_group_that_does_not_exist(lab1: Lab) -> None:
@@ -332,6 +334,10 @@ def test_what_is_denied_is_said(secure_lab: Lab, topic: MakeTopic) -> None:
     ran = eoctl("offsets", "show", "--group", group, "-o", "json", *as_user("nobody"))
     assert (ran.status, ran.rows) == (3, [])
     assert "GROUP_AUTHORIZATION_FAILED" in {e["error"] for e in ran.json["errors"]}
+    ran = eoctl("offsets", "history", group, "-o", "json", *as_user("nobody"))
+    assert (ran.status, ran.rows, ran.json["whole"]) == (3, [], False)
+    denied = {"GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
+    assert {e["error"] for e in ran.json["errors"]} == denied
 
 
 def test_a_named_group_needs_no_look_at_the_internal_topic(

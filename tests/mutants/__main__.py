@@ -204,16 +204,11 @@ def _run_on_brokers(
     that hangs is no failed test: only the whole run has a time limit.
     """
     options = ("-p", "no:xdist", "-x", "-q", "--timeout=0", "-rfE")
-    paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
-    mutated = {}
-    if change is not None:
-        mutated["TESTS_MUTANT"] = f"{change.module} {change.number}"
-        mutated["PYTHONPATH"] = os.pathsep.join(paths)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=ROOT,
-            env=os.environ | mutated,
+            env=os.environ | _in_every_process(change),
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -231,6 +226,17 @@ def _run_on_brokers(
         printed.seek(0)
         failed = re.findall(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed.read(), re.M)
     return result, tuple(failed) if result is Result.KILLED and failed else tests
+
+
+def _in_every_process(change: Mutant | None) -> dict[str, str]:
+    """Return the environment with which each Python process has the mutant (`startup`)."""
+    if change is None:
+        return {}
+    paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "TESTS_MUTANT": f"{change.module} {change.number}",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
 
 
 def _result(status: int) -> Result:
@@ -263,6 +269,7 @@ def _tested(files: Sequence[str], change: Mutant | None) -> int:
     os.dup2(nowhere, 2)
     if change is not None:
         sys.meta_path.insert(0, Mutated(change))
+        os.environ |= _in_every_process(change)  # of the processes that the tests start
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp()
     plugins = ("-p", "no:xdist", "-p", "no:cacheprovider", "--force-reruns=0")
     # the parent has loaded what pytest would rewrite

@@ -4,7 +4,7 @@ One process of `Living.java` runs them; their transactions stay open until one a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ SOURCE = Path(__file__).with_name("Living.java")
 class Streams:
     """An application of Kafka Streams that copies `source` to `output`, exactly once.
 
-    protocol: `classic` or `streams`.
+    protocol: `classic` or `streams`. settings: others than those below.
     """
 
     name: str
     protocol: str
     source: str
     output: str
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def config(self, lab: Lab, folder: Path) -> Mapping[str, str]:
         return {
@@ -39,6 +40,7 @@ class Streams:
             "poll.ms": "20",
             "input": self.source,
             "output": self.output,
+            **self.settings,
         }
 
 

@@ -23,6 +23,7 @@ PACKAGES = {
     "man": "man-db",
     "mandb": "man-db",
     "systemd-analyze": "systemd",
+    "debootstrap": "debootstrap",
 }
 """Program → the Debian package that brings it."""
 NOT_RUN = "NOT RUN: "
@@ -34,7 +35,7 @@ Run = Callable[[Sequence[object]], str]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is in this folder: `make test` leaves it out."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/tools/"):
             item.add_marker("tools")
 
 

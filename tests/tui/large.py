@@ -120,6 +120,7 @@ class LargeFeed:
 
     replay = True
     label = ""
+    ascii_only = False
     next_look: int | None = None
     interval = 5.0
 
@@ -147,6 +148,9 @@ class LargeFeed:
 
     def now(self) -> int:
         return self._now
+
+    def waiting(self) -> str:
+        return "making"
 
     def stop(self) -> None: ...
     def want(self, **changes: object) -> None: ...

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from eoctl.lab.breaks import break_
 from eoctl.lab.record import LabSpec
 from eoctl.operations.dashboard.examining import examined
-from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
+from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.settings.context import Connect, resolve
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis_rows import EvidenceRow
@@ -49,6 +49,8 @@ def answer_of(rows: Sequence[DoctorRow], *named: str) -> Answer:
 class Counting:
     """A collection that answers doctor at once; it counts what is asked."""
 
+    progress: tuple[int, int] | None = (1, 3)
+
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.rounds = 0
@@ -70,6 +72,10 @@ class Counting:
     async def examine(self, about: str) -> Round:
         self.asked.append(about)
         return Round({"doctor": answer_of(self.rows, *shlex.split(about))})
+
+    async def count(self, what: Counted) -> Round:
+        self.asked.append(what)
+        return Round({"growth": Answer(what, "c", 1_000, [], extra={"internal_topics": []})})
 
     def close(self) -> None:
         pass
@@ -119,6 +125,19 @@ def test_a_cluster_is_asked_when_the_screen_opens_and_by_a_key() -> None:
     run(test)
 
 
+def test_before_the_first_answer_it_says_whom_it_asks() -> None:
+    async def test() -> None:
+        feed = CountingFeed()
+        async with running(feed, (100, 30)) as (app, pilot):
+            await until(pilot, lambda: "asking broker 2 of 3" in lines_of(app)[2])
+            assert " Story " in text_of(app), "the panels are there from the start"
+            assert "Ends by itself" in text_of(app)
+            feed.counting.progress = None
+            await until(pilot, lambda: "connecting" in lines_of(app)[2])
+
+    run(test)
+
+
 def test_names_are_taken_as_a_shell_takes_them() -> None:
     feed = CountingFeed()
 
@@ -127,7 +146,7 @@ def test_names_are_taken_as_a_shell_takes_them() -> None:
             await pilot.press("colon", *"doctor sales 'my id'", "enter")
             assert app.location == Location(DOCTOR, "sales 'my id'")
             await until(pilot, lambda: feed.counting.asked == ["sales 'my id'"])
-            await until(pilot, lambda: lines_of(app)[2].startswith(" Doctor sales my id  2"))
+            await until(pilot, lambda: lines_of(app)[2].startswith("╭─ Doctor sales my id 2 ─"))
             assert app.table.state.filter is None
             await pilot.press("e")
             told = app.screen.page.text().split("\n")  # type: ignore[attr-defined]
@@ -152,7 +171,7 @@ def test_a_finding_opens_and_its_command_is_copied() -> None:
             assert app.check_action("remedy", ()) is False
             await pilot.press("enter")
             for label in ("seen", "harm", "remedy", "source"):
-                await until(pilot, lambda label=label: f"\n {label:<13}" in text_of(app))  # type: ignore[misc]
+                await until(pilot, lambda label=label: f"\n {label:<13}" in app.page.text())  # type: ignore[misc]
             await pilot.press("c")
             assert app.copied is not None
             words = shlex.split(app.copied)
@@ -175,7 +194,7 @@ async def no_command(app: Dashboard, pilot: Pilot[str]) -> None:
     await until(pilot, lambda: "this finding has no command" in text_of(app))
     assert app.copied == copied
     grant = "Grant READ on __transaction_state"
-    await until(pilot, lambda: grant in " ".join(text_of(app).split()))
+    await until(pilot, lambda: grant in " ".join(app.page.text().split()))
 
 
 def test_a_recording_without_an_answer_says_so() -> None:

@@ -332,7 +332,7 @@ def test_a_merge_log_is_looked_at_and_replayed(
             def whole() -> bool:
                 """In one look: the page is drawn anew with each frame."""
                 nonlocal text
-                text = text_of(app)
+                text = app.page.text()
                 return "newest entries" in text and "nothing was replayed" in text
 
             await until(pilot, whole, 60)

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from eoctl.operations.change.steps import Outcome, StepOutcome
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
+from eoctl.render.diagnose_words import contests_of
 from eoctl.render.tables import Column
 from eoctl.render.width import cells
+from recovery.answers import Answer
 from recovery.change.plan import Step
+from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.errors import UsageError
 from recovery.values import replace
 from tests.share import share
@@ -192,6 +195,36 @@ def test_a_recording_that_is_none(tmp_path: Path) -> None:
     whole = len(list(read(RECORDINGS / "empty.jsonl")))
     bad.write_text("".join(lines)[:-5], encoding="ascii")
     assert len(list(read(bad))) == whole - 1, "a line that was cut off ends it"
+
+
+def test_a_contest_of_a_later_version_is_refused_when_a_recording_is_opened(
+    tmp_path: Path,
+) -> None:
+    """Not when it is drawn."""
+    found = ContestRow(
+        transactional_id="sales",
+        initialisations=4,
+        aborted=4,
+        since=1,
+        until=2,
+        interval_seconds=1.0,
+        timeouts_ms=[1],
+        causes=["two-owners"],
+        producer_id=1,
+        producer_epoch=1,
+        state="Ongoing",
+    )
+    hanging = Answer("txn-hanging", None, 3, [], extra={"contests": [found]})
+    path = tmp_path / "kept.jsonl"
+    writer = Writer(path)
+    writer.add(Snapshot("prod", 3, hanging=hanging))
+    writer.close()
+    assert contests_of(Recording(path)[0].hanging) == [found]
+    later = path.read_text().replace('"transactional_id":', '"by_whom":"x","transactional_id":')
+    path.write_text(later)
+    with pytest.raises(UsageError, match="line 2 is not a snapshot that this version") as refused:
+        Recording(path)
+    assert refused.value.remedy == "open it with the version that recorded it"
 
 
 @pytest.mark.parametrize("name", ["orders", "dead", "jobs"])

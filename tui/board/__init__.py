@@ -1,4 +1,4 @@
-"""The lower half of the overview: what was held over time, what ends next, what was changed."""
+"""Beside the list of the overview: what was held over time, what ends next, what was changed."""
 
 STALE_INTERVALS = 3
 """After so many, what was seen is stale, and a drawing has a gap."""

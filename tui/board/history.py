@@ -10,7 +10,7 @@ from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.plurals import count, counted
 from recovery.times import rfc3339
 from recovery.values import Value
-from tui.board.headline import QUIET, at_the_lso, group_rows, stuck
+from tui.board.headline import QUIET
 from tui.board.pictures import (
     Colours,
     Drawing,
@@ -35,23 +35,18 @@ RECORDS_OF_ONE = 3
 """A transaction that ends wrote at least Ongoing, Prepare and Complete to `__transaction_state`."""
 
 
-class Part(Value):
-    """A part of the board. brief: its text if it has one line; lines: its text if it has more."""
-
-    title: str
-    brief: Line
-    lines: tuple[Line, ...]
-
-
 class Board(Value, eq=False):
-    """What the lower half of the overview shows. pictures: the most important first.
+    """What the overview shows besides its list. pictures: the most important first.
 
-    drawing: what pictures of other screens are made from.
+    drawing: what pictures of other screens are made from. ends, rate, changes: the texts of what
+    ends by itself, of how many transactions ended, and of the last changes.
     """
 
     drawing: Drawing
     pictures: tuple[Picture, ...]
-    parts: tuple[Part, ...]
+    ends: tuple[Line, ...]
+    rate: tuple[Line, ...]
+    changes: tuple[Line, ...]
 
 
 class History:
@@ -94,12 +89,9 @@ class History:
         return Board(
             drawing,
             self._pictures(s, hanging, drawing),
-            (
-                _ends_part(s, hanging, text),
-                _groups_part(s, hanging, text),
-                self._rate_part(s),
-                _changes_part(changes, text),
-            ),
+            _ends_lines(s, hanging, text),
+            self._rate_lines(s),
+            _changes_lines(changes, text),
         )
 
     def _pictures(
@@ -115,13 +107,9 @@ class History:
             age_picture(drawing),
         )
 
-    def _rate_part(self, s: "Snapshot") -> Part:
+    def _rate_lines(self, s: "Snapshot") -> tuple[Line, ...]:
         """Return the ends per minute in the last minutes and, as far as seen, how they ended."""
-        parts = self._decided() or self._bounds(s)
-        brief: Line = ((" ended  ", "dim"), ("; ".join(parts), "text"))
-        return Part(
-            "Transactions that ended", brief, tuple(((f" {part}", "text"),) for part in parts)
-        )
+        return tuple(((f" {part}", "text"),) for part in self._decided() or self._bounds(s))
 
     def _decided(self) -> list[str]:
         """Return the rate of decisions; empty if `__transaction_state` was not read."""
@@ -179,7 +167,7 @@ def _changes(s: "Snapshot") -> list[JournalRow]:
     return sorted(rows, key=lambda e: -(e.started or 0))
 
 
-def _changes_part(changes: Sequence[JournalRow], text: Callable[[str], str]) -> Part:
+def _changes_lines(changes: Sequence[JournalRow], text: Callable[[str], str]) -> tuple[Line, ...]:
     lines: list[Line] = []
     for e in changes[:MOST_LINES]:
         at = (rfc3339(e.started) or "?")[11:19]
@@ -192,51 +180,15 @@ def _changes_part(changes: Sequence[JournalRow], text: Callable[[str], str]) -> 
                 (text(e.summary), "text"),
             )
         )
-    nothing: Line = ((" none from this host", "dim"),)
-    first: Line = lines[0] if lines else nothing
-    return Part("Last actions", ((" last  ", "dim"), *first), tuple(lines) or (nothing,))
+    return tuple(lines) or (((" none from this host", "dim"),),)
 
 
-def _groups_part(
+def _ends_lines(
     s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]
-) -> Part:
-    """Return the groups with an undecided commit, and those that are at an LSO."""
-    title, label = "Groups pending", (" groups ", "dim")
-    if s.groups is None:
-        line: Line = (("waiting for the first answer", "dim"),)
-        return Part(title, (label, *line), (((" ", "dim"), *line),))
-    pending: dict[str, list[str]] = {}
-    held_up: dict[str, list[str]] = {}
-    for g in group_rows(s):
-        partition = str(g.topic_partition)
-        if g.pending:
-            pending.setdefault(g.group, []).append(partition)
-        elif at_the_lso(g) and stuck(g, hanging):
-            held_up.setdefault(g.group, []).append(partition)
-    least = "at least " if s.groups.errors else ""
-    words = f"{least}{len(pending)} pending, {least}{len(held_up)} held up"
-    lines: list[Line] = []
-    for by_group, says in (
-        (pending, "its commit is not decided:"),
-        (held_up, "is at the LSO of"),
-    ):
-        for group, named in by_group.items():
-            more = f" and {counted(len(named) - 1, 'other')}" if len(named) > 1 else ""
-            where = f" {says} {text(named[0])}{more}"
-            lines.append(((f" {text(group)}", "text"), (where, "dim")))
-    return Part(
-        title,
-        (label, (words, "look" if pending or held_up else "text")),
-        tuple(lines[:MOST_LINES]) or (((f" {words}", "text"),),),
-    )
-
-
-def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[str], str]) -> Part:
+) -> tuple[Line, ...]:
     """Return what ends next on its own, and what does not."""
-    title, label = "When it ends by itself", (" ends   ", "dim")
     if s.hanging is None:
-        line: Line = (("being judged", "dim"),)
-        return Part(title, (label, *line), (((" ", "dim"), *line),))
+        return (((" being judged", "dim"),),)
     ends: dict[tuple[int, str], tuple[str, float | None, int]] = {}
     deletions: dict[str, float] = {}
     for h in hanging:
@@ -273,12 +225,4 @@ def _ends_part(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Callable[[
         if not hanging and (s.hanging.errors or (s.transactions and s.transactions.errors)):
             words = "not known: what is open could not all be seen"
         lines = [((f" {words}", "dim"),)]
-    return Part(title, (label, *_joined(lines[:3])), tuple(lines[:MOST_LINES]))
-
-
-def _joined(lines: Sequence[Line]) -> Line:
-    parts: list[tuple[str, str]] = []
-    for line in lines:
-        (first, role), *rest = line
-        parts += [("; " if parts else "", "dim"), (first.removeprefix(" "), role), *rest]
-    return tuple(parts)
+    return tuple(lines[:MOST_LINES])

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.words import age as age_words
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.prospect import Prospect
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -31,6 +32,15 @@ def deleted_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
     if isinstance(at, int):
         return _left((at - s.taken_at) / 1000)
     return DELETIONS.get(str(deletion), "-"), None
+
+
+def known_prospect(s: "Snapshot", h: TxnHangingRow) -> Prospect | None:
+    """Return what waiting for a transaction leads to; None where the snapshot does not know."""
+    ending, deletion, at = _known(s, h)
+    if ending is None:
+        return None
+    left = None if h.ends_in_seconds is None else int(h.ends_in_seconds * 1000)
+    return Prospect(ending, h.ends_at, left, deletion, at)  # type: ignore[arg-type]
 
 
 def _known(s: "Snapshot", h: TxnHangingRow) -> tuple[object, object, object]:

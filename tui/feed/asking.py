@@ -48,12 +48,14 @@ def why_it_ended(error: Exception) -> str:
 class Feed(Protocol):
     """The app's source of frames.
 
-    label: in words, if the source is not a live cluster. next_look: when the cluster is asked next,
-    epoch ms; None during a round, and for a source that asks nothing on its own.
+    label: in words, if the source is not a live cluster. ascii_only: the terminal shows no other
+    characters. waiting: says what is awaited before the first answer. next_look: when the cluster
+    is asked next, epoch ms; None during a round, and for a source that asks nothing on its own.
     """
 
     replay: bool
     label: str
+    ascii_only: bool
     interval: float
     next_look: int | None
 
@@ -65,6 +67,11 @@ class Feed(Protocol):
     def pace(self, interval: float) -> None: ...
     def seek(self, step: int) -> None: ...
     def now(self) -> int: ...
+    def waiting(self) -> str: ...
+
+
+ONCE = ("doctor", "growth")
+"""Fields of Wants that are asked when their screen opens, and not in rounds."""
 
 
 class AskingFeed:
@@ -77,9 +84,10 @@ class AskingFeed:
         self.interval = interval
         self.next_look: int | None = None
         self._record = record
-        self._ascii_only = ascii_only
+        self.ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
         self._paused = False
+        self._collection: Collection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken: list[asyncio.Event] = []
@@ -108,7 +116,7 @@ class AskingFeed:
     def want(self, **changes: object) -> None:
         """Ask at once for what only this screen needs (fields of Wants)."""
         if any(self._wanted.get(name) != value for name, value in changes.items()):
-            opened = changes.get("doctor") not in (None, self._wanted.get("doctor"))
+            opened = any(changes.get(name) not in (None, self._wanted.get(name)) for name in ONCE)
             self._wanted = {**self._wanted, **changes}
             self._call(self._set_woken)
             if opened:
@@ -146,6 +154,14 @@ class AskingFeed:
     def now(self) -> int:
         return now_ms()
 
+    def waiting(self) -> str:
+        """Return what is awaited before the first answer."""
+        progress = self._collection.progress if self._collection is not None else None
+        if progress is None or not progress[1]:
+            return "connecting"
+        answered, brokers = progress
+        return f"asking broker {min(answered + 1, brokers)} of {brokers}"
+
     def _run(self, post: Post) -> None:
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
@@ -166,9 +182,9 @@ class AskingFeed:
         from tui.feed.frame import Builder
         from tui.feed.recording import Writer
 
-        collection = self.collection()
+        collection = self._collection = self.collection()
         writer = None if self._record is None else Writer(self._record)
-        state = _State(collection.empty(), Builder(ascii_only=self._ascii_only))
+        state = _State(collection.empty(), Builder(ascii_only=self.ascii_only))
 
         def done(kind: str, finished: "Round", period: float | None) -> None:
             snapshot = state.take(kind, finished, period)
@@ -199,7 +215,7 @@ class AskingFeed:
                 writer.close()
 
     async def _examine(self, collection: "Collection", done: Callable[["Round"], None]) -> None:
-        """Ask doctor when its screen opens, and when a key asks for it there."""
+        """Ask doctor, or count, when its screen opens, and when a key asks for it there."""
         while True:
             await self._opened.wait()
             self._opened.clear()
@@ -207,6 +223,9 @@ class AskingFeed:
             if isinstance(about, str):
                 done(await collection.examine(about))
                 await asyncio.sleep(0.3)  # after an impatient key
+            if (what := self._wanted.get("growth")) is not None:
+                done(await collection.count(what))  # type: ignore[arg-type]
+                await asyncio.sleep(0.3)
 
     async def _rounds(
         self,
@@ -291,6 +310,9 @@ class BundleFeed(AskingFeed):
         collection = BundleCollection(self._path, self._limits or Settings())
         self._now = collection.source.now()
         return collection
+
+    def waiting(self) -> str:
+        return "reading the bundle"
 
     def pause(self, paused: bool) -> None:
         """Do nothing: a bundle and a recording do not move anyway."""

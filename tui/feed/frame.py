@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
-from recovery.inspect.cluster_rows import LsoRow
+from recovery.inspect.cluster_rows import LsoRow, OffsetsShowRow
 from recovery.values import Value
 from tui.board import STALE_INTERVALS
+from tui.board.headline import group_rows
 from tui.board.history import Board, History
 from tui.board.samples import Sample, sample_of
 from tui.screens import plan_and_job_lists
@@ -19,7 +20,7 @@ from tui.screens.doctor import doctor_table
 from tui.screens.groups import groups_table
 from tui.screens.overview import overview
 from tui.screens.partitions import partitions_table
-from tui.screens.producers import producers_table
+from tui.screens.producers import counts_table, prefixes_table, producers_table
 from tui.screens.transactions import transactions_table
 from tui.widgets.tables import TableData, TableRow
 from tui.widgets.text import safe
@@ -32,12 +33,16 @@ if TYPE_CHECKING:
 
 
 class Frame(Value, eq=False):
-    """One snapshot and its tables by view name. says: the overview's sentences with their roles."""
+    """One snapshot and its tables by view name. says: the overview's sentences with their roles.
+
+    groups: what was committed on partitions with an open transaction, by TOPIC:P.
+    """
 
     snapshot: "Snapshot"
     tables: Mapping[str, TableData]
     says: tuple[tuple[tuple[str, str], ...], ...]
     board: Board
+    groups: Mapping[str, Sequence[OffsetsShowRow]]
     position: tuple[int, int] | None = None  # in a recording: number of the frame and of all
 
 
@@ -75,6 +80,8 @@ class Builder:
             ),
             "transactions": transactions_table(s, self.text),
             "producers": producers_table(s, self.text),
+            "counts": counts_table(s, self.text, replay=position is not None),
+            "prefixes": prefixes_table(s, self.text, replay=position is not None),
             "groups": groups_table(s, self._before("groups"), self.text),
             "plans": plan_and_job_lists.plans_table(s, self.text),
             "jobs": plan_and_job_lists.jobs_table(
@@ -87,7 +94,7 @@ class Builder:
             s, self._held, hanging, self.trend, self.text, ascii_only=self.ascii_only
         )
         board = self.history.board(s, hanging, self.text, ascii_only=self.ascii_only)
-        frame = Frame(s, tables, says, board, position)
+        frame = Frame(s, tables, says, board, _groups(s, hanging), position)
         self._recent.append(frame)
         return frame
 
@@ -135,3 +142,14 @@ class Builder:
 
     def _before(self, table: str) -> Mapping[str, TableRow]:
         return self._recent[-1].tables[table].by_key if self._recent else {}
+
+
+def _groups(
+    s: "Snapshot", hanging: Sequence[TxnHangingRow]
+) -> Mapping[str, Sequence[OffsetsShowRow]]:
+    """Return what groups have committed where a transaction is open."""
+    found: dict[str, list[OffsetsShowRow]] = {h.where: [] for h in hanging}
+    for g in group_rows(s):
+        if (rows := found.get(str(g.topic_partition))) is not None:
+            rows.append(g)
+    return found

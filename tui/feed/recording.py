@@ -18,7 +18,7 @@ from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
 from recovery.answers import Answer
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
-from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
 from recovery.doctor.doctor_rows import DoctorRow
 from recovery.errors import UsageError
@@ -31,6 +31,7 @@ from recovery.inspect.cluster_rows import (
     StripRow,
     TxnListRow,
 )
+from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.merge.log_rows import MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow
 from recovery.row import ErrorRow, Row
@@ -56,6 +57,8 @@ MODELS: Mapping[str, type[Row]] = {
     "jobs-list": JobRow,
     "jobs-show": JobRow,
     "doctor": DoctorRow,
+    "producers-summary": ProducersSummaryRow,
+    "txn-list-summary": TxnSummaryRow,
 }
 """By the schema of the answer; one without rows needs none."""
 _PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)
@@ -136,10 +139,18 @@ def _unpacked_answer(fields: dict[str, Any], before: Answer | None) -> Answer:
         collected_at=fields["at"],
         rows=_unpacked_rows(fields, before),
         errors=[ErrorRow(**row) for row in fields["errors"]],
-        extra=fields["extra"],
+        extra=_unpacked_extra(fields["extra"]),
         judging=fields["finding"][0],
         finding=fields["finding"][1],
     )
+
+
+def _unpacked_extra(extra: dict[str, Any]) -> dict[str, Any]:
+    """Return what an answer has beside its rows; contested ids are rows. Raises ValueError."""
+    contests = extra.get("contests")
+    if contests is None:
+        return extra
+    return {**extra, "contests": [ContestRow.read(c) for c in contests]}
 
 
 def _unpacked_rows(fields: dict[str, Any], before: Answer | None) -> list[Row]:
@@ -289,9 +300,11 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
                 line = _parsed(text.decode("ascii"))
                 try:
                     before = unpacked(line, before)
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                except (KeyError, TypeError, ValueError, AttributeError):
                     raise UsageError(
-                        f"line {number} is not a snapshot: {type(error).__name__}", where=str(path)
+                        f"line {number} is not a snapshot that this version can read",
+                        where=str(path),
+                        remedy="open it with the version that recorded it",
                     ) from None
                 yield begins, line, before
                 begins += len(text)

@@ -22,7 +22,7 @@ class ReplayFeed:
         self.interval = 1.0
         self._path = path
         self._paused = still
-        self._ascii_only = ascii_only
+        self.ascii_only = ascii_only
         self._step = 0
         self._woken = threading.Event()
         self._stopped = False
@@ -62,6 +62,9 @@ class ReplayFeed:
         """Return the time of the snapshot shown: in a recording nothing grows old."""
         return self._now
 
+    def waiting(self) -> str:
+        return "reading the recording"
+
     def _run(self, post: Post) -> None:
         try:
             self._play(post)
@@ -78,7 +81,7 @@ class ReplayFeed:
         if not snapshots:
             post(f"{self._path}: an empty recording")
             return
-        builder = Builder(ascii_only=self._ascii_only)
+        builder = Builder(ascii_only=self.ascii_only)
         at, shown = 0, -1
         while not self._stopped:
             if at != shown:

@@ -23,7 +23,7 @@ from tui.widgets.shared_rows import (
 )
 from tui.widgets.table import MARK_ROLES
 from tui.widgets.tables import MARK, TableData, TableRow, table_data, urgency
-from tui.widgets.text import in_chunks
+from tui.widgets.text import in_chunks, wrapped
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -102,12 +102,17 @@ def finding_answer(answer: "Answer | None", about: str) -> "Answer | None":
 
 
 def finding_page(s: "Snapshot | None", about: str, width: int) -> list[Line]:
-    """Return one finding: what was seen, harm, remedy, sources, command. about: its key."""
+    """Return the page of one finding. about: its key."""
     answer = s.doctor if s is not None else None
     row = _by_key(answer).get(about)
     if row is None:
         text = "asking the cluster" if answer is None else "doctor has no such finding now"
         return [((f" {text}", "dim"),)]
+    return finding_lines(row, width)
+
+
+def finding_lines(row: DoctorRow, width: int) -> list[Line]:
+    """Return one finding: what was seen, harm, remedy, sources, command."""
     mark = mark_of(row)
     title = visible(f"{row.rule}  {subject_words(row)}")
     lines: list[Line] = [((f" {mark} ", MARK_ROLES[mark]), (title, "title"))]
@@ -115,7 +120,8 @@ def finding_page(s: "Snapshot | None", about: str, width: int) -> list[Line]:
         parts = labelled(label, visible(text), width - 1, "…")
         lines += [((part[:LABEL], "dim"), (part[LABEL:], "text")) for part in parts]
     if row.command is not None:
-        lines += [(), ((" the change, with a tool of Kafka; nothing here runs it:", "dim"),)]
+        says = "the change, with a tool of Kafka; nothing here runs it:"
+        lines += [(), *(((part, "dim"),) for part in wrapped(says, width - 1, " "))]
         lines += [((part, "key"),) for part in in_chunks(row.command, width - 4)]
     return lines
 

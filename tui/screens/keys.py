@@ -5,6 +5,7 @@ or in a recording (App.check_action). C, K, ctrl+d, ctrl+k and delete stay unbou
 elsewhere they destroy.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -14,6 +15,7 @@ from recovery.values import Value
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
+    COUNTS,
     DOCTOR,
     FINDING,
     JOB,
@@ -23,6 +25,8 @@ from tui.screens.views import (
     OVERVIEW,
     PARTITIONS,
     PLANS,
+    PREFIXES,
+    PRODUCERS,
     RECOVER,
     TRANSACTIONS,
     VIEWS,
@@ -31,7 +35,17 @@ from tui.screens.views import (
 )
 
 Where = Literal[
-    "all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied", "traced"
+    "all",
+    "table",
+    "page",
+    "replay",
+    "remedies",
+    "changes",
+    "jobs",
+    "held",
+    "copied",
+    "counted",
+    "traced",
 ]
 
 
@@ -101,6 +115,7 @@ KEYS: tuple[Key, ...] = (
     Key(("s",), "s", "sort_menu", "sort by a column (shift+its letter)", "table", "sort"),
     Key(("escape",), "esc", "leave", "clear the filter, then go back", "all", "back"),
     Key(("q",), "q", "retreat", "go back; at the root quit", "all", "quit"),
+    Key(("z",), "z", "summary", "what grows, counted; z again: back", "counted", "count"),
     Key(("space",), "space", "select", "mark the row", "table", "mark"),
     Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json", subject=True),
     Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
@@ -118,6 +133,9 @@ KEYS: tuple[Key, ...] = (
     Key(("G", "end"), "G", "last", "to the last line"),
     Key(("h", "left"), "h", "turn(-1)", "the cell to the left", "table"),
     Key(("l", "right"), "l", "turn(1)", "the cell to the right", "table"),
+    Key(("ctrl+p",), "ctrl+p", "find", "find a command, topic, id or group", "all", "find"),
+    Key(("tab",), "tab", "focus_next", "to the next panel, which then scrolls", "all", "panel"),
+    Key(("shift+tab",), "shift+tab", "focus_previous", "to the panel before"),
     Key(("question_mark",), "?", "help", "all keys and commands", "all", "help"),
     Key(("ctrl+c",), "ctrl+c", "stop", "quit at once", priority=True),
     Key(("ctrl+q",), "ctrl+q", "stop", "quit at once", priority=True),
@@ -133,8 +151,10 @@ class Command(Value):
     help: str
 
 
+SUMMARY_OF = {TRANSACTIONS: PREFIXES, PRODUCERS: COUNTS}
 CHANGED, JOBBED = (PLANS, CHANGE), (JOBS, JOB)
 HELD = (OVERVIEW, PARTITIONS, TRANSACTIONS, WHY)
+NO_REMEDY = (JOBS, JOB, RECOVER, CHECKPOINT, DOCTOR, FINDING, COUNTS, PREFIXES)
 UNSORTED = "U"  # with shift: the worst first again
 
 TAKES = {
@@ -188,11 +208,13 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
     if key.where == "table":
         return view.kind != "page"
     if key.where == "remedies":
-        return view not in (JOBS, JOB, RECOVER, CHECKPOINT, DOCTOR, FINDING)
+        return view not in NO_REMEDY
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
     if key.where in ("held", "traced"):
         return view in HELD and not (replay and key.where == "held")
+    if key.where == "counted":
+        return view in (*SUMMARY_OF, *SUMMARY_OF.values())
     if key.where == "copied":
         return view.kind != "page" or view is FINDING
     if key.where == "page":
@@ -210,5 +232,7 @@ def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True)
 
 
 def completions(typed: str) -> Sequence[str]:
-    """Return the command words that begin with what was typed."""
-    return [w for c in COMMANDS for w in c.words if w.startswith(typed.lower())]
+    """Return the command words that begin with what was typed, else those that have its letters."""
+    words = [w for c in COMMANDS for w in c.words]
+    letters = re.compile(".*".join(map(re.escape, typed.lower())))
+    return [w for w in words if w.startswith(typed.lower())] or list(filter(letters.search, words))

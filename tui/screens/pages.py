@@ -3,17 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from eoctl.render.columns.diagnose import verdict
 from eoctl.render.diagnose_words import contest_words, contests_of, who_runs
-from eoctl.render.explain import explain_lines, explained, means
+from eoctl.render.explain import explain_lines, explained, find, means
 from eoctl.render.sanitise import visible
 from eoctl.render.why import last_blocks, last_lines, why_lines
-from eoctl.render.width import cut_end, labelled
+from eoctl.render.width import LABEL, cut_end, labelled
 from eoctl.render.words import age as age_words
-from recovery.diagnose.diagnosis import mark
-from recovery.diagnose.diagnosis_rows import TxnHangingRow
+from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
-from recovery.inspect.cluster_rows import HistoryRow, StripRow, TxnListRow
+from recovery.inspect.cluster_rows import HistoryRow, StripRow
 from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.row import Row
@@ -22,7 +20,6 @@ from tui.screens.keys import COMMANDS, KEYS, exists
 from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
-from tui.widgets.table import MARK_ROLES
 from tui.widgets.text import error_lines, in_chunks, wrapped
 from tui.widgets.timeline import newest_transaction, transaction_lines
 
@@ -61,64 +58,53 @@ def _contested(s: "Snapshot", subject: str, width: int) -> Iterator[Line]:
     """Yield what is known of a contested id that holds nothing; subject "": of every such id."""
     for c in contests_of(s.hanging):
         if subject in ("", f"id {c.transactional_id}"):
-            for label, text in (
-                ("contested", f"{c.transactional_id}: {contest_words(c, s.taken_at)}"),
-                ("ask", who_runs(c)),
-            ):
-                parts = labelled(label, visible(text), width - 1, "…")
-                yield from (((part[:14], "dim"), (part[14:], "text")) for part in parts)
+            yield from contest_lines(c, s.taken_at, width)
+
+
+def contest_lines(c: ContestRow, now: int, width: int) -> list[Line]:
+    """Return what is known of a contested id, and whom to ask."""
+    contested = f"{c.transactional_id}: {contest_words(c, now)}"
+    return labelled_lines((("contested", contested), ("ask", who_runs(c))), width)
+
+
+def labelled_lines(
+    parts: Iterable[tuple[str, str]], width: int, *, safe: bool = False
+) -> list[Line]:
+    """Return texts wrapped after their labels. safe: they went through `visible` already."""
+    return [
+        ((line[:LABEL], "dim"), (line[LABEL:], "text"))
+        for label, text in parts
+        for line in labelled(label, text if safe else visible(text), width - 1, "…")
+    ]
+
+
+def headline(row: WhyRow, text: str) -> Line:
+    """Return a story's first line; text: in the colour of what the story says."""
+    role = HEADLINES.get(row.headline.split(" ")[0], "text")
+    return ((f" {visible(text)}", role),)
 
 
 def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
     lines_told = why_lines(row, context=s.title, collected_at=s.taken_at, width=width - 1)
-    role = HEADLINES.get(row.headline.split(" ")[0], "text")
-    lines: list[Line] = [((f" {visible(f'{row.where}  {row.headline}')}", role),)]
+    lines: list[Line] = [headline(row, f"{row.where}  {row.headline}")]
     last = last_lines(row, width - 1)
     body = lines_told[1 : len(lines_told) - len(last)]
-    lines += [((text[:14], "dim"), (text[14:], "text")) for text in body]
+    lines += [((text[:LABEL], "dim"), (text[LABEL:], "text")) for text in body]
+    return [*lines, *closing_lines(row, width), ()]
+
+
+def closing_lines(row: WhyRow, width: int) -> list[Line]:
+    """Return the end of a story: what to run now, and what is left otherwise."""
+    lines: list[Line] = []
     for b in last_blocks(row):
         if b.kind == "heading":
             lines += [] if b.text.startswith(" ") else [()]
-            lines.append(((f" {b.text}", "dim"),))
+            lines += [((part, "dim"),) for part in wrapped(b.text, width - 1, " ")]
         elif b.kind == "command":
             # can be copied with `e`: on the screen the line may wrap
             lines += [((part, "key"),) for part in in_chunks(b.text, width - 4)]
         else:
-            parts = labelled(b.label, visible(b.text), width - 1, "…")
-            lines += [((text[:14], "dim"), (text[14:], "text")) for text in parts]
-    return [*lines, ()]
-
-
-def evidence_page(source: object, width: int) -> list[Line]:
-    """Return what a verdict rests on, for the pane beside the list."""
-    if isinstance(source, TxnListRow):
-        lines: list[Line] = [((f" {visible(source.transactional_id)}", "title"),)]
-        if source.error:
-            return [*lines, ((f" {source.error}", "unknown"),)]
-        word = "holds nothing back" if source.state != "Ongoing" else "open; holds nothing back yet"
-        return [*lines, ((f" {word}", "dim"),), ((" enter: its timeline", "dim"),)]
-    if not isinstance(source, TxnHangingRow):
-        return [((" no row", "dim"),)]
-    h = source
-    lines = [
-        (
-            (f" {verdict(h)}", MARK_ROLES.get(mark(h.verdict) or "", "good")),
-            (f"  {visible(f'{h.topic}:{h.partition}')}  by rule {h.rule}", "dim"),
-        ),
-    ]
-    facts = f"pid {h.producer_id} epoch {h.start_batch_epoch} from offset {h.start_offset}"
-    lines += [((part, "text"),) for part in wrapped(facts, width - 1, " ")]
-    for e in h.evidence:
-        first, *rest = wrapped(visible(e.text), width - 3)
-        lines.append(((" - ", "dim"), (first, "text")))
-        lines += [(("   ", "dim"), (part, "text")) for part in rest]
-    remedy = f"remedy: {h.remedy.action}: {h.remedy.does}"
-    lines += [((part, "title"),) for part in wrapped(visible(remedy), width - 1, " ")]
-    for caveat in h.remedy.caveats:
-        lines += [((part, "look"),) for part in wrapped(visible(f"but {caveat}"), width - 1, " ")]
-    for action, reason in map(tuple, h.remedy.refused):
-        text = visible(f"not {action}: {reason}")
-        lines += [((part, "dim"),) for part in wrapped(text, width - 1, " ")]
+            lines += labelled_lines(((b.label, b.text),), width)
     return lines
 
 
@@ -216,9 +202,9 @@ def _record(r: HistoryRow, before: int | None, width: int) -> Line:
 
 
 def help_page(
-    view: View, *, replay: bool, may_change: bool, width: int, verdicts: Sequence[str] = ()
+    view: View, *, replay: bool, may_change: bool, width: int, explains: Sequence[str] = ()
 ) -> list[Line]:
-    """Return every key on this screen, every command, and what marks and `verdicts` mean."""
+    """Return every key on this screen, every command, and what marks and `explains` mean."""
     lines: list[Line] = [((" Screens", "title"),)]
     for v in NUMBERED:
         lines += _entry(f"  {v.number:<10}", "key", f"{v.title}: {v.says}", width)
@@ -233,7 +219,7 @@ def help_page(
     lines += [(), ((" Marks", "title"),)]
     for sign, role in (("!!", "act"), ("!", "look"), ("?", "unknown"), ("~14m", "text")):
         lines += _entry(f"  {sign:<10}", role, means(sign, "term"), width)
-    for name in verdicts:
+    for name in explains:
         lines += [(), *explain_page(name, width)]
     return lines
 
@@ -254,10 +240,11 @@ def explain_page(word: str, width: int) -> list[Line]:
     return lines
 
 
-def verdicts_of(rows: Iterable[object]) -> list[str]:
-    """Return the verdicts among these rows, each once: `?` explains them."""
+def words_of(rows: Iterable[object], others: Iterable[str] = ()) -> list[str]:
+    """Return the verdicts among these rows and what is known of the others: `?` explains them."""
     judged = [row for row in rows if isinstance(row, TxnHangingRow)]
-    return list(dict.fromkeys("mixed" if row.mixed else row.verdict for row in judged))
+    words = ["mixed" if row.mixed else row.verdict for row in judged]
+    return list(dict.fromkeys([*words, *(word for word in others if find(word))]))
 
 
 def json_lines(source: object) -> list[str]:

@@ -24,7 +24,7 @@ COLUMNS = (
     _lso("last_stable_offset", (6, 10, 14), "L"),
     _lso("high_watermark", (6, 10, 14), "W"),
     _lso("held", (6, 8, 10), "H"),
-    Column("trend", "TREND", "spark", widths=(6, 10, 30)),
+    Column("trend", "TREND", "spark", widths=(0, 10, 30)),
     _lso("age", (6, 7, 7), "A"),
     _lso("held_by", (10, 16, 30), "B", 5),
     _lso("leader", (0, 0, 6), "R"),

@@ -1,9 +1,17 @@
-"""The Producers screen: ids, epochs and sequences, partition by partition."""
+"""The Producers screen: ids, epochs and sequences, partition by partition; and what grows.
+
+What is counted are the rows of `producers --summary` and `txn list --summary`.
+"""
 
 from typing import TYPE_CHECKING
 
 from eoctl.render.columns import inspect
+from eoctl.render.columns.growth import PRODUCERS_SUMMARY, TXN_SUMMARY
+from eoctl.render.growth_words import growth_line, internal_topic_line
+from eoctl.render.sanitise import visible
+from eoctl.render.tables import Column
 from recovery.inspect.cluster_rows import ProducerRow
+from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.values import replace
 from tui.widgets.shared_rows import (
     AGE,
@@ -14,11 +22,14 @@ from tui.widgets.shared_rows import (
     cells_of,
     since,
     table_row,
+    unseen_by_error,
+    unseen_lines,
 )
-from tui.widgets.tables import MARK, TableData, TableRow
+from tui.widgets.tables import MARK, TableData, TableRow, table_data
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
+    from recovery.answers import Answer
 
 
 _producer = Picked(inspect.PRODUCERS)
@@ -32,6 +43,32 @@ COLUMNS = (
     replace(AGE, title="WROTE"),
     _producer("transactional_id", (12, 16, 36), "I", 3),
     _producer("stale", (0, 6, 6), "Z", title=""),
+)
+
+
+_count = Picked(PRODUCERS_SUMMARY)
+COUNTS = (
+    MARK,
+    _count("by", (9, 9, 9), "B"),
+    _count("name", (18, 24, 48), "N", 3),
+    _count("producer_states", (7, 8, 10), "S"),
+    _count("producer_ids", (6, 8, 10), "D"),
+    _count("partitions", (0, 10, 10), "P"),
+    _count("open", (5, 6, 8), "O"),
+    _count("new_states", (5, 6, 8), "W"),
+    _count("new_per_hour", (0, 8, 10), "H"),
+)
+_id = Picked(TXN_SUMMARY)
+PREFIXES = (
+    MARK,
+    _id("prefix", (18, 22, 40), "P", 2),
+    _id("transactional_ids", (6, 7, 10), "I"),
+    _id("open", (5, 6, 8), "O"),
+    _id("idle", (0, 6, 8), "L"),
+    _id("oldest_idle", (0, 11, 11), "A"),
+    _id("new_ids", (5, 6, 8), "W"),
+    _id("new_per_hour", (0, 8, 10), "H"),
+    _id("states", (20, 30, 60), "S", 3),
 )
 
 
@@ -54,3 +91,63 @@ def producer_row(r: ProducerRow, now: int, text: Text) -> TableRow:
     opens = ("timeline", r.transactional_id) if r.transactional_id else ("why", name)
     cells = cells_of(COLUMNS, r, text, age=age)
     return table_row(f"{name}:{r.producer_id}", sign, cells, r, opens)
+
+
+def counts_table(s: "Snapshot", text: Text, *, replay: bool) -> TableData:
+    """Return producers by broker, topic, partition and prefix, the most of each kind first."""
+    answer = _counted(s, "producers-summary")
+    rows: list[TableRow] = []
+    for r in answer.rows if answer else ():
+        assert isinstance(r, ProducersSummaryRow)
+        opens = ("why", f"{r.topic}:{r.partition}") if r.by == "partition" else None
+        sign = "?" if r.partitions_unseen or r.owner_known is False else ""
+        key = f"{r.by}\0{r.broker}\0{r.topic}\0{r.partition}\0{r.prefix}\0{r.owner_known}"
+        rows.append(table_row(key, sign, cells_of(COUNTS, r, text), r, opens))
+    return _growth_table(COUNTS, rows, answer, replay=replay)
+
+
+def prefixes_table(s: "Snapshot", text: Text, *, replay: bool) -> TableData:
+    """Return ids by prefix, the most first; above these what grows and should not, below the
+    internal topics."""
+    answer = _counted(s, "txn-list-summary")
+    extra = answer.extra if answer else {}
+    rows = [
+        _line(f"growth\0{number}", "!", found["topic"], growth_line(found), text)
+        for number, found in enumerate(extra.get("growth") or ())
+    ]
+    for r in answer.rows if answer else ():
+        assert isinstance(r, TxnSummaryRow)
+        opens = None if r.oldest_idle_id is None else ("timeline", r.oldest_idle_id)
+        cells = cells_of(PREFIXES, r, text)
+        rows.append(table_row(f"prefix\0{r.prefix}", "", cells, r, opens))
+    rows += [
+        _line(f"topic\0{found['topic']}", "", found["topic"], internal_topic_line(found), text)
+        for found in extra.get("internal_topics") or ()
+    ]
+    return _growth_table(PREFIXES, rows, answer, replay=replay)
+
+
+def _counted(s: "Snapshot", schema: str) -> "Answer | None":
+    return s.growth if s.growth is not None and s.growth.schema == schema else None
+
+
+def _line(key: str, sign: str, name: str, says: str, text: Text) -> TableRow:
+    """Return a row that says a sentence about a topic."""
+    told = says.removeprefix(f"{name}: ")
+    given = {"prefix": (text(name), name), "states": (text(told), told)}
+    return table_row(key, sign, [given.get(c.key, ("", None)) for c in PREFIXES[1:]])
+
+
+def _growth_table(
+    columns: tuple[Column, ...], rows: list[TableRow], answer: "Answer | None", *, replay: bool
+) -> TableData:
+    """Return the table, and what could not be seen at its end."""
+    for key, shown, e in unseen_lines(unseen_by_error(answer.errors if answer else ())):
+        name = columns[1].key if columns is PREFIXES else columns[2].key
+        given = {name: (visible(f"not seen: {shown} ({e.error})"), shown)}
+        cells = [given.get(c.key, ("", None)) for c in columns[1:]]
+        rows.append(table_row(key, "?", cells, e))
+    at = answer.collected_at if answer else None
+    waits = "this was not counted in the recording" if replay else "counting, in two snapshots"
+    empty = waits if answer is None else "there is none"
+    return table_data(columns, rows, collected_at=at, empty=empty)

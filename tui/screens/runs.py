@@ -6,12 +6,13 @@ Only the last lines are kept; stopping a run sends SIGINT, as ctrl-c at the prom
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+
+from eoctl.host.program import itself
 
 MOST_LINES = 2_000
 
@@ -29,7 +30,7 @@ class Run:
         self._ended: int | None = None
         environ = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "eoctl", *self.argv[1:], *extra],
+            [*itself(), *self.argv[1:], *extra],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

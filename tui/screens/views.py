@@ -16,8 +16,8 @@ LETTERS = "ABDEHILNOPQRSTVWXZ"  # columns' letters, on any screen
 class View(Value):
     """One screen. number: its key, None if it is reached through another one. names: after `:`.
 
-    kind: a table, a table with a pane about the cursor's row beside or below it, or a page. argv:
-    the equal command after `eoctl` and its connection options. own: the columns of a table that no
+    kind: a table, with the story of the cursor's row beside or below it, or a page. argv: the equal
+    command after `eoctl` and its connection options. own: the columns of a table that no
     command prints. short: the title if tabs have little room.
     """
 
@@ -25,11 +25,17 @@ class View(Value):
     name: str
     title: str
     names: tuple[str, ...]
-    kind: Literal["table", "evidence", "page"]
+    kind: Literal["table", "page"]
     argv: tuple[str, ...]
     says: str
     own: tuple[Column, ...] = ()
     short: str = ""
+    lists: str = ""
+
+    @property
+    def list_title(self) -> str:
+        """Return the title of the list's panel."""
+        return self.lists or self.title
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -49,6 +55,8 @@ class View(Value):
             "partitions": partitions.COLUMNS,
             "transactions": transactions.COLUMNS,
             "producers": producers.COLUMNS,
+            "counts": producers.COUNTS,
+            "prefixes": producers.PREFIXES,
             "groups": groups.COLUMNS,
             "plans": plan_and_job_lists.PLAN_COLUMNS,
             "jobs": plan_and_job_lists.JOB_COLUMNS,
@@ -80,16 +88,17 @@ OVERVIEW = View(
         Column("age", "AGE", "number", widths=(5, 6, 7), letter="A"),
         Column("ends", "ENDS IN", "number", widths=(7, 7, 7), letter="E"),
         Column("deleted", "DELETED IN", "number", widths=(0, 10, 10), letter="D"),
-        Column("says", "SAYS", "text", widths=(18, 20, 40), grow=3),
+        Column("says", "SAYS", "text", widths=(0, 20, 40), grow=3),
     ),
     short="Over",
+    lists="Findings",
 )
 PARTITIONS = View(
     2,
     "partitions",
     "Partitions",
     ("partitions", "lso"),
-    "evidence",
+    "table",
     ("lso", "--all"),
     "what readers see and what holds it",
     short="Parts",
@@ -99,7 +108,7 @@ TRANSACTIONS = View(
     "transactions",
     "Transactions",
     ("transactions", "txn", "txns", "hanging"),
-    "evidence",
+    "table",
     ("txn", "hanging", "--all"),
     "every transactional id, and a verdict on what is open",
     short="Txns",
@@ -114,12 +123,30 @@ PRODUCERS = View(
     "producer ids, epochs and sequences, partition by partition",
     short="Prod",
 )
+COUNTS = View(
+    None,
+    "counts",
+    "Producers, counted",
+    ("counts",),
+    "table",
+    ("producers", "--summary", "--resolve"),
+    "producers by broker, topic, partition and prefix, and how fast they grow",
+)
+PREFIXES = View(
+    None,
+    "prefixes",
+    "Transactional ids, counted",
+    ("prefixes",),
+    "table",
+    ("txn", "list", "--summary"),
+    "ids by prefix, how fast they grow, and how full the internal topics are",
+)
 GROUPS = View(
     5,
     "groups",
     "Groups",
     ("groups", "offsets"),
-    "evidence",
+    "table",
     ("offsets", "show"),
     "what groups have committed, against LSO and high watermark",
 )
@@ -147,7 +174,7 @@ PLANS = View(
     "plans",
     "Plans",
     ("plans", "journal"),
-    "evidence",
+    "table",
     ("journal", "list"),
     "changes that are planned or were made: carry out, verify, undo, resume",
 )
@@ -156,7 +183,7 @@ JOBS = View(
     "jobs",
     "Jobs",
     ("jobs",),
-    "evidence",
+    "table",
     ("jobs", "list"),
     "recovery jobs launched from here, running and past",
 )
@@ -165,14 +192,14 @@ RECOVER = View(
     "recover",
     "Recover",
     ("recover",),
-    "evidence",
+    "table",
     ("--help",),
     "restart, merge, rebuild, audit: forms that start the equal command",
     (
         MARK,
         Column("name", "RECOVERY", "text", widths=(25, 25, 25), letter="N"),
         Column("state", "STATE", "text", widths=(8, 8, 8), letter="S"),
-        Column("says", "WHAT IT DOES, OR RUNS", "text", widths=(30, 40, 60), grow=3),
+        Column("says", "WHAT IT DOES, OR RUNS", "text", widths=(20, 40, 60), grow=3),
     ),
 )
 DOCTOR = View(
@@ -248,6 +275,8 @@ VIEWS = (
     MERGE,
     CHECKPOINT,
     FINDING,
+    COUNTS,
+    PREFIXES,
 )
 BY_NAME = {name: view for view in VIEWS for name in view.names}
 NUMBERED = tuple(view for view in VIEWS if view.number is not None)

@@ -7,13 +7,11 @@ leaves a gap. Lines are braille, 2x4 dots a cell; with ASCII only, a sign per li
 from collections.abc import Callable, Sequence
 from math import ceil, log10
 
-from textual.strip import Strip
-
 from eoctl.render.width import cells, cut_middle
 from eoctl.render.words import age as age_words
 from recovery.times import rfc3339
 from recovery.values import Value
-from tui.widgets.lines import Drawn, Line, Part, strip
+from tui.widgets.lines import Line, Part
 from tui.widgets.text import wrapped
 
 LEAST_SAMPLES = 3
@@ -75,28 +73,6 @@ class Picture(Value, eq=False):
         if len(self.times) < LEAST_SAMPLES or self.times[0] == self.times[-1]:
             return []
         return [s for s in self.series if any(v is not None for v in s.values)][:MOST_LINES]
-
-
-class LineChart(Drawn):
-    """Shows a picture in all of its room."""
-
-    def __init__(self, *, name: str) -> None:
-        super().__init__(id=name)
-        self._picture: Picture | None = None
-        self._made: tuple[object, Sequence[Line]] = (None, ())
-
-    def show(self, picture: Picture) -> None:
-        """Draw this picture from now on."""
-        if picture is not self._picture:
-            self._picture = picture
-            self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        key = self._picture, self.size
-        if self._made[0] != key and self._picture is not None:
-            self._made = key, picture_lines(self._picture, *self.size)
-        lines = self._made[1]
-        return strip(lines[y] if y < len(lines) else (), self.role_theme(), self.size.width)
 
 
 def picture_lines(picture: Picture, width: int, height: int) -> list[Line]:

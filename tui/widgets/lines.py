@@ -1,5 +1,6 @@
 """Lines of text with roles, and the two plain widgets that show them: a bar and a page."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from rich.segment import Segment
@@ -52,6 +53,20 @@ def clipped(line: Line, room: int) -> Line:
         kept.append((text if wide <= room else cut_end(text, room), role))
         room -= wide
     return (*kept, (" " * max(room, 0), "text"))
+
+
+def flowed(line: Line, width: int) -> list[Line]:
+    """Return a line on as many as it takes; all but the first are indented. Words stay whole."""
+    made: list[list[Part]] = [[]]
+    room = width
+    for text, role in line:
+        for word in re.split(r"(?<=\s)(?=\S)", text):
+            if cells(word.rstrip()) > room and made[-1]:
+                made.append([("   ", role)])
+                room = width - 3
+            made[-1].append((word, role))
+            room -= cells(word)
+    return [tuple(parts) for parts in made]
 
 
 def strip(line: Line, theme: str, width: int, under: str | None = None) -> Strip:
@@ -111,44 +126,42 @@ class Page(Drawn, can_focus=True):
 
     DEFAULT_CSS = "Page { width: 1fr; height: 1fr; }"
 
-    def __init__(self, *, name: str, titled: bool = True) -> None:
+    def __init__(self, *, name: str) -> None:
         super().__init__(id=name)
         self._make: Callable[[int], Sequence[Line]] = lambda width: ()
         self._title: Callable[[int], Line] = lambda width: ()
-        self._titled = titled
-        self._made: tuple[Line, ...] = ()
-        self._top = 0
+        self.shown: tuple[Line, ...] = ()
+        self.top = 0
 
     def show(self, make: Callable[[int], Sequence[Line]], title: Callable[[int], Line]) -> None:
         """Show what `make(width)` returns below the line that `title(width)` returns."""
         self._make, self._title = make, title
-        self._remake()
+        self.remake()
 
     def retitle(self) -> None:
         """Draw the title line again, because it shows an age."""
-        if self._titled:
-            self.refresh(Region(0, 0, self.size.width, 1))
+        self.refresh(Region(0, 0, self.size.width, 1))
 
     def move(self, step: int) -> None:
         """Scroll by lines."""
-        self.to(self._top + step)
+        self.to(self.top + step)
 
     def to(self, line: int) -> None:
         """Scroll until `line` is at the top, as far as lines follow."""
-        top = max(0, min(line, len(self._made) - self.room))
-        if top != self._top:
-            self._top = top
+        top = max(0, min(line, len(self.shown) - self.room))
+        if top != self.top:
+            self.top = top
             self.refresh()
 
     @property
     def room(self) -> int:
         """Return the lines below the title."""
-        return max(1, self.size.height - self._titled)
+        return max(1, self.size.height - 1)
 
     @property
     def length(self) -> int:
         """Return the lines of the complete page."""
-        return len(self._made)
+        return len(self.shown)
 
     def words(self, width: int) -> tuple[Sequence[Line], Line]:
         """Return the lines and the title at a width."""
@@ -156,10 +169,10 @@ class Page(Drawn, can_focus=True):
 
     def text(self) -> str:
         """Return the page as plain text."""
-        return "\n".join(plain(line).rstrip() for line in self._made)
+        return "\n".join(plain(line).rstrip() for line in self.shown)
 
     def on_resize(self, event: events.Resize) -> None:
-        self._remake()
+        self.remake()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         self.move(3)
@@ -167,22 +180,31 @@ class Page(Drawn, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         self.move(-3)
 
-    def _remake(self) -> None:
-        made = tuple(self._make(max(self.size.width, 20)))
-        if made != self._made:
-            self._made = made
-            self._top = max(0, min(self._top, len(made) - self.room))
+    def remake(self) -> None:
+        """Make the lines again, for this width."""
+        self.take(self._make(max(self.size.width, 20)))
         self.refresh()
+
+    def take(self, lines: Sequence[Line]) -> bool:
+        """Take these lines as the page's. Return False if they are the same as before."""
+        made = tuple(lines)
+        if made == self.shown:
+            return False
+        self.shown = made
+        self.top = max(0, min(self.top, len(made) - self.room))
+        return True
+
+    def line(self, y: int) -> Line:
+        """Return a line as scrolled; y: lines below the title."""
+        number = y + self.top
+        return self.shown[number] if number < len(self.shown) else ()
 
     def render_line(self, y: int) -> Strip:
         width, theme = self.size.width, self.role_theme()
-        if self._titled and y == 0:
+        if y == 0:
             return strip(self._title(width), theme, width)
-        number = y - self._titled + self._top
-        line = self._made[number] if number < len(self._made) else ()
-        more = y == self.size.height - 1 and number < len(self._made) - 1
-        if more:
-            left = len(self._made) - 1 - number
+        line, left = self.line(y - 1), len(self.shown) - self.top - self.room
+        if y == self.room and left > 0:
             line = spread(line, ((f" v {counted(left, 'more line')}", "dim"),), width)
         return strip(line, theme, width)
 

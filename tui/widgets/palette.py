@@ -2,8 +2,9 @@
 
 act: needs a person now. look: soon. unknown: cannot tell. good: ended well. acts: what changes the
 cluster, and rows marked for that; used for nothing else. key: the accent. series1 to series4 and
-aborted: lines of pictures, none of them a meaning. Each text can be read on
-its background: a contrast of at least 4.5 (WCAG AA), also under the cursor.
+aborted: lines of pictures, none of them a meaning. edge: of a panel without the focus, a contrast
+of at least 3. Each text can be read on its background: a contrast of at least 4.5 (WCAG AA), also
+under the cursor.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#b4bccb",
         "good": "#a3be8c",
         "spark": "#86a7c8",
+        "edge": "#5e6a82",
         "series1": "#6ea8ff",
         "series2": "#45c4b0",
         "series3": "#b3a1f7",
@@ -46,6 +48,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#4d5563",
         "good": "#2e6b1f",
         "spark": "#33658a",
+        "edge": "#7b8597",
         "series1": "#1a56c4",
         "series2": "#0b6b60",
         "series3": "#5a48b8",
@@ -69,6 +72,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "#d0d0d0",
         "good": "bold #00ff00",
         "spark": "#ffffff",
+        "edge": "#d0d0d0",
         "series1": "#66b3ff",
         "series2": "#00e5cc",
         "series3": "#c0b0ff",
@@ -92,6 +96,7 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "unknown": "default",
         "good": "green",
         "spark": "blue",
+        "edge": "default",
         "series1": "bright_blue",
         "series2": "cyan",
         "series3": "bright_cyan",
@@ -114,7 +119,8 @@ THEMES = ("dark", "light", "contrast", "ansi-dark", "ansi-light")
 def style(theme: str, role: str, under: str | None = None) -> Style:
     """Return the style of a role in a theme; under: a second role laid over it (`cursor`)."""
     named = _THEMES["ansi" if theme.startswith("ansi") else theme]
-    made = Style.parse(named[role])
+    # with its background: the terminal's own may be as dark as the text
+    made = Style(bgcolor=BACKGROUNDS.get(theme)) + Style.parse(named[role])
     if under is None:
         return made
     over = Style.parse(named[under])

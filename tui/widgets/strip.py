@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 MOST_LISTED = 40
 
 
-def strip_page(s: "Snapshot | None", subject: str | None, width: int) -> list[Line]:
-    """Return the strip of TOPIC:P, its legend, and the stretches from the LSO on."""
+def strip_page(
+    s: "Snapshot | None", subject: str | None, width: int, *, listed: bool = True
+) -> list[Line]:
+    """Return the strip of TOPIC:P, its legend and, listed, the stretches from the LSO on."""
     if s is None or subject is None or s.strip is None or s.strip_about != subject:
         return [((" reading the log around the LSO", "dim"),)] if subject else []
     lines = error_lines(s.strip.errors, width)
@@ -25,6 +27,8 @@ def strip_page(s: "Snapshot | None", subject: str | None, width: int) -> list[Li
     if not rows or not isinstance(lso, int) or not isinstance(high, int):
         return lines or [((" an empty log", "dim"),)]
     lines += drawn(rows, lso, high, width)
+    if not listed:
+        return lines
     held = [r for r in rows if r.end_offset > lso]
     shown = held[:MOST_LISTED] if held else rows[-MOST_LISTED:]
     lines.append(())

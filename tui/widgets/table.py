@@ -4,24 +4,27 @@ The cursor follows its row's key. Rows keep their order until a sort key is pres
 vanished stays, struck through, until the next key. Only changed lines are drawn again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 
 from eoctl.render.tables import Column
-from tui.widgets.lines import Drawn, Line, strip
+from tui.widgets.edges import EDGE, Edged, Titles
+from tui.widgets.lines import Line, strip
 from tui.widgets.palette import style
 from tui.widgets.table_state import TableState
-from tui.widgets.tables import TableData, TableRow, fitted, layout, title_of
+from tui.widgets.tables import GUTTER, TableData, TableRow, fitted, layout, title_of
 
 MARK_ROLES = {"!!": "act", "!": "look", "?": "unknown"}
-HEAD_LINES = 2  # the pane's title, the columns' titles
+HEAD_LINES = 2  # the edge with the panel's title, the columns' titles
+FRAME_LINES = HEAD_LINES + EDGE
 
 
-class Table(Drawn, can_focus=True):
+class Table(Edged, can_focus=True):
     """Draws a TableState. `on_cursor` is called when the cursor's row changes."""
 
     DEFAULT_CSS = "Table { width: 1fr; height: 1fr; }"
@@ -29,7 +32,7 @@ class Table(Drawn, can_focus=True):
     def __init__(self, *, name: str) -> None:
         super().__init__(id=name)
         self.state = TableState(TableData(()))
-        self.title: Callable[[int], Line] = lambda width: ()
+        self.title: Callable[[], Titles] = lambda: ((), ())
         self.on_cursor: Callable[[], None] = lambda: None
         self.on_open: Callable[[], None] = lambda: None
         self._layout: list[tuple[int, int]] = []
@@ -93,6 +96,7 @@ class Table(Drawn, can_focus=True):
             state.gone.clear()
             self._keep_in_view()
             self.refresh()
+            self.on_cursor()
 
     def move(self, step: int) -> None:
         """Move the cursor by rows."""
@@ -145,12 +149,12 @@ class Table(Drawn, can_focus=True):
     @property
     def room(self) -> int:
         """Return how many rows fit."""
-        return max(1, self.size.height - HEAD_LINES)
+        return max(1, self.size.height - FRAME_LINES)
 
     # -- drawing -----------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        self._layout = layout(self.state.data, self.size.width)
+        self._layout = layout(self.state.data, self.wide)
         shown = [i for i, _ in self._layout]
         if self.state.column not in shown:
             self.state.column = next(
@@ -173,22 +177,21 @@ class Table(Drawn, can_focus=True):
     def _is_gone(self, row: TableRow) -> bool:
         return row.key in self.state.gone
 
-    def render_line(self, y: int) -> Strip:
-        width, theme = self.size.width, self.role_theme()
+    def titles(self) -> Titles:
+        return self.title()
+
+    def body(self, y: int, width: int) -> Strip:
+        theme = self.role_theme()
         if y == 0:
-            return strip(self.title(width), theme, width)
-        if y == 1:
             return self._heads(theme, width)
-        row = self._at(y - HEAD_LINES)
-        if row is None:
-            text = ""
-            if y == HEAD_LINES and not self.state.order:
-                filtered = self.state.filter is not None and self.state.data.rows
-                text = (
-                    "   nothing matches the filter" if filtered else f"   {self.state.data.empty}"
-                )
-            return strip(((text, "dim"),), theme, width)
-        return self._row(row, theme, width)
+        row = self._at(y - 1)
+        if row is not None:
+            return self._row(row, theme, width)
+        text = ""
+        if y == 1 and not self.state.order:
+            filtered = self.state.filter is not None and self.state.data.rows
+            text = "   nothing matches the filter" if filtered else f"   {self.state.data.empty}"
+        return strip(((text, "dim"),), theme, width)
 
     def _heads(self, theme: str, width: int) -> Strip:
         state = self.state
@@ -209,17 +212,21 @@ class Table(Drawn, can_focus=True):
         gone = self._is_gone(row)
         under = "cursor" if here else None
         base = "gone" if gone else "acts" if selected else "text"
+        plain = style(theme, "text", under)
         gutter = (">" if here else " ") + ("*" if selected else " ")
-        segments = [Segment(gutter, style(theme, "acts" if selected else "text", under))]
+        parts = [(gutter, style(theme, "acts" if selected else "text", under))]
+        used = GUTTER
         for i, size in self._layout:
             column = state.data.columns[i]
-            text = fitted(row.cells[i], column, size)
             drawn = style(theme, _role(column, row, base), under)
             if here and i == state.column and column.kind not in ("mark", "spark"):
                 drawn += style(theme, "cell")
-            gap = " " if column.kind == "mark" else "  "
-            segments += [Segment(text, drawn), Segment(gap, style(theme, "text", under))]
-        return Strip(segments).adjust_cell_length(width, style(theme, "text", under))
+            gap = 1 if column.kind == "mark" else 2
+            parts += [(fitted(row.cells[i], column, size), drawn), (" " * gap, plain)]
+            used += size + gap
+        parts.append((" " * max(0, width - used), plain))
+        made = Strip(joined(parts), max(used, width))
+        return made if used <= width else made.crop(0, width)
 
     # -- events ------------------------------------------------------------------------------
 
@@ -235,10 +242,25 @@ class Table(Drawn, can_focus=True):
         self.move(-3)
 
     def on_click(self, event: events.Click) -> None:
-        if event.y >= HEAD_LINES and self._at(event.y - HEAD_LINES) is not None:
-            self.to(self.state.top + event.y - HEAD_LINES)
+        line = event.y - HEAD_LINES
+        if 0 <= line < self.room and self._at(line) is not None:
+            self.to(self.state.top + line)
             if event.chain > 1:
                 self.on_open()
+
+
+def joined(parts: Sequence[tuple[str, Style]]) -> list[Segment]:
+    """Return neighbours of one style as one segment: what Textual does, it does for each."""
+    made: list[Segment] = []
+    texts: list[str] = []
+    before = parts[0][1]
+    for text, drawn in parts:
+        if drawn is not before:
+            made.append(Segment("".join(texts), before))
+            texts, before = [], drawn
+        texts.append(text)
+    made.append(Segment("".join(texts), before))
+    return made
 
 
 def _role(column: Column, row: TableRow, base: str) -> str:

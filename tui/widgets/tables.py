@@ -73,6 +73,11 @@ class TableData(Value, eq=False):
     collected_at: int | None = None
     empty: str = "waiting for the first answer"
 
+    @property
+    def marked(self) -> int:
+        """Return the rows that need a look."""
+        return sum(bool(row.mark) for row in self.rows)
+
 
 def table_data(
     columns: Sequence[Column],

@@ -1,4 +1,4 @@
-"""`offsets count`, `offsets show`."""
+"""`offsets count`, `offsets show`, `offsets history`."""
 
 from typing import Annotated
 
@@ -8,14 +8,17 @@ from eoctl.cli.progress import reading_progress
 from eoctl.cli.runner import show_live
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose import commit_history
 from eoctl.operations.inspect import offset_answers
 from eoctl.operations.session.session import with_cluster
+from eoctl.render.columns.commits import COMMITS
 from eoctl.render.columns.inspect import COUNT, offsets_table
 from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.selectors import parse_selector, regex_selector
 from recovery.shared.offset_bounds import Bound, parse_bound
 from recovery.sizes import byte_rate
+from recovery.times import duration, instant
 
 MaxRate = Annotated[
     str | None, option("--max-rate BYTES/S", "read no faster from each broker: 20MiB")
@@ -138,3 +141,49 @@ def offsets_show(
         answer = with_cluster(connection.one(), connection.seconds(None), look)
     emit(answer, view, output)
     return answer.exit_status
+
+
+def offsets_history(
+    connection: Connection,
+    output: Output,
+    group: Annotated[str, argument("GROUP")],
+    topics: Topics,
+    since: Annotated[str | None, option("--since TIME", "an instant, or how long ago: 2d")] = None,
+    until: Annotated[str | None, option("--until TIME", "before this instant")] = None,
+    newest: Annotated[
+        int | None,
+        option(
+            "--newest N",
+            "of each partition, and all that stand out [1000; with --since or --until: all]",
+            min=1,
+        ),
+    ] = None,
+) -> int:
+    """Show every commit of a group that __consumer_offsets still holds, and what stands out.
+
+    Resets, steps back, leaps and deletions are marked. Reads the group's own partition of it.
+    """
+    now = now_ms()
+    window = (_ago(since, now), None if until is None else instant(until, now, where="--until"))
+    if newest is None and window == (None, None):
+        newest = commit_history.NEWEST
+    selectors = topics.selectors()
+
+    async def look(cluster: Cluster) -> Answer:
+        return await commit_history.commit_history(cluster, group, selectors, window, newest)
+
+    if output.interval is not None:
+        return show_live(connection, output, COMMITS, look)
+    answer = with_cluster(connection.one(), connection.seconds(None), look)
+    emit(answer, COMMITS, output)
+    return answer.exit_status
+
+
+def _ago(text: str | None, now: int) -> int | None:
+    """The instant of `--since`: a duration counts back from now. Raises UsageError."""
+    if text is None:
+        return None
+    try:
+        return now - round(duration(text) * 1000)
+    except UsageError:
+        return instant(text, now, where="--since")

@@ -92,7 +92,7 @@ def plan(
     )
 
     async def planned(cluster: Cluster) -> Plan:
-        request = read_app_file(file) if file is not None else await target.moves(cluster)
+        request = read_app_file(file) if file is not None else await target.moves(cluster, reading)
         return await applying.plan(
             cluster, context, request, pause=_seconds(pause, 1.0), reading=reading
         )

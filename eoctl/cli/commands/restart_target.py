@@ -1,21 +1,27 @@
 """The options of `restart plan` without an application file, as kafka-consumer-groups has them."""
 
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from eoctl.cli.options import Ranked, option
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.restart.adhoc import MoveRequest, resolve_move, stored
+from eoctl.operations.inspect.offset_answers import Reading
+from eoctl.operations.restart.adhoc import MoveRequest, as_of, resolve_move, stored
 from eoctl.operations.restart.restart_request import AdHoc, read_text
 from recovery.errors import UsageError
-from recovery.restart.adhoc import Target
+from recovery.quoting import quoted
+from recovery.restart.adhoc import ENDS, Target
 from recovery.restart.plan_output import import_csv
-from recovery.selectors import parse_selector
+from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import MAX_OFFSET
 from recovery.times import duration, instant, rfc3339
 from recovery.values import replace
+
+if TYPE_CHECKING:
+    from eoctl.operations.audit.failover import FailoverRequest
 
 
 @dataclass(frozen=True)
@@ -51,24 +57,47 @@ class AdHocTarget(Ranked):
     from_store: Annotated[
         str | None, option("--from-store STORE", "the offsets of another store: flink:DIR")
     ] = None
+    as_of: Annotated[
+        str | None,
+        option("--as-of T", "the offsets that the group had then: an instant, 2h ago"),
+    ] = None
+    from_cluster: Annotated[
+        str | None,
+        option("--from-cluster CONTEXT", "its offsets in the cluster it leaves, by records"),
+    ] = None
+    names: Annotated[
+        list[str] | None, option("--map TOPIC=MIRROR", "[the same name, or ALIAS.TOPIC]")
+    ] = None
+    at: Annotated[
+        str | None, option(f"--at {'|'.join(ENDS)}", "which end of a range [refused]")
+    ] = None
 
     def refuse_any(self) -> None:
         """Raises UsageError: an application file says it all."""
         for f in fields(self):
             if getattr(self, f.name) not in (None, False, []):
-                option = f"--{f.name.replace('_', '-')}"
+                option = "--map" if f.name == "names" else f"--{f.name.replace('_', '-')}"
                 raise UsageError("does not go with an application file", where=option)
 
-    async def moves(self, cluster: Cluster) -> AdHoc:
+    async def moves(self, cluster: Cluster, reading: Reading) -> AdHoc:
         """Return the partitions and where each moves to. Raises UsageError, IncompleteError."""
         assert self.group is not None
         selectors = tuple(parse_selector(text, where="--topic") for text in self.topic or ())
+        if self.from_cluster is not None:
+            from eoctl.operations.audit.failover import resolve_failover
+
+            return await resolve_failover(cluster, self._failover(selectors), reading)
+        for name, given in (("--map", self.names), ("--at", self.at)):
+            if given:
+                raise UsageError("goes with --from-cluster alone", where=name)
         if self.from_store is not None:
             if replace(self, group=None, topic=None, from_store=None) != AdHocTarget():
                 raise UsageError("goes with --group and --topic alone", where="--from-store")
             return await resolve_move(
                 cluster, MoveRequest(self.group, await stored(cluster, self.from_store, selectors))
             )
+        if self.as_of is not None:
+            return await self._then(cluster, self.group, selectors)
         target = self._target(self.group)
         if target.kind == "from-file":
             if selectors or self.all_topics:
@@ -76,6 +105,50 @@ class AdHocTarget(Ranked):
         elif bool(selectors) == self.all_topics:
             raise UsageError("name topics with --topic, or give --all-topics")
         return await resolve_move(cluster, MoveRequest(self.group, target, selectors))
+
+    async def _then(self, cluster: Cluster, group: str, selectors: tuple[Selector, ...]) -> AdHoc:
+        """Return the move to what the group had at an instant."""
+        named = AdHocTarget(self.group, self.topic, self.all_topics, as_of=self.as_of)
+        if self != named:
+            raise UsageError("goes with --group, --topic and --all-topics alone", where="--as-of")
+        if bool(selectors) == self.all_topics:
+            raise UsageError("name topics with --topic, or give --all-topics")
+        now = now_ms()
+        at = instant(self.as_of or "", now, where="--as-of")
+        if at > now:
+            raise UsageError(f"{rfc3339(at)} is not over yet", where="--as-of")
+        print(f"as-of {rfc3339(at)}", file=sys.stderr)
+        target = await as_of(cluster, group, at, selectors)
+        return await resolve_move(cluster, MoveRequest(group, target))
+
+    def _failover(self, selectors: tuple[Selector, ...]) -> "FailoverRequest":
+        from eoctl.operations.audit.failover import FailoverRequest
+
+        own = replace(
+            self, group=None, topic=None, all_topics=False, from_cluster=None, names=None, at=None
+        )
+        if own != AdHocTarget():
+            raise UsageError(
+                "goes with --group, --topic, --map and --at alone", where="--from-cluster"
+            )
+        if selectors and self.all_topics:
+            raise UsageError("name topics with --topic, or give --all-topics")
+        if self.at is not None and self.at not in ENDS:
+            raise UsageError(f"must be {' or '.join(ENDS)}", where="--at")
+        names = {}
+        for text in self.names or ():
+            topic, _, copy = text.partition("=")
+            for name in (topic, copy):
+                if parse_selector(name, where="--map").literal != name:
+                    raise UsageError(
+                        f"{quoted(text)} does not name two topics",
+                        where="--map",
+                        remedy="write TOPIC=MIRROR",
+                    )
+            names[topic] = copy
+        assert self.group is not None
+        assert self.from_cluster is not None
+        return FailoverRequest(self.from_cluster, self.group, selectors, names, self.at)
 
     def _target(self, group: str) -> Target:
         targets: list[Target] = []
@@ -104,10 +177,11 @@ class AdHocTarget(Ranked):
             targets.append(Target("from-file", offsets=offsets))
         if len(targets) != 1:
             names = "--to-earliest, --to-latest-stable, --to-lso, --to-offset, --to-datetime, "
-            names += "--by-duration, --shift-by, --to-current, --from-file, --from-store"
+            names += (
+                "--by-duration, --shift-by, --to-current, --from-file, --from-store, --as-of, "
+                "--from-cluster"
+            )
             raise UsageError(f"give exactly one of {names}")
         if targets[0].kind in ("to-datetime", "by-duration"):
-            import sys
-
             print(f"{targets[0].kind} {rfc3339(targets[0].value)}", file=sys.stderr)
         return targets[0]

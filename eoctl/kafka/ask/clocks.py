@@ -1,8 +1,9 @@
 """Measure how far each coordinator's clock is from ours, by its own duration filter.
 
-No API returns a broker's clock. ListTransactions v1 (KIP-994) compares `now - start > duration` at
-the coordinator: asked with several durations for a transaction with a known start, its answers
-enclose the difference between its clock and ours.
+No API returns a coordinator's clock. ListTransactions v1 (KIP-994) compares `now - start >
+duration` at the coordinator: asked with several durations for a transaction with a known start, its
+answers enclose the difference between its clock and ours. Where nothing is open, the active
+controller's clock is the next best: DescribeQuorum v1 (KIP-836) returns it.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
+from recovery.errors import EoctlError
 from recovery.facts import CoordinatorClock, TransactionFacts, Transactions, grouped
 
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -52,6 +54,34 @@ async def measured(
         for broker, ahead in sorted(zip(oldest, differences, strict=True))
         if ahead is not None
     )
+
+
+async def of_controller(cluster: Cluster, now: Callable[[], int]) -> int | None:
+    """Return the ms that the controller's clock is ahead of ours; 0 = near; None = not known.
+
+    Needs DESCRIBE on the cluster, and Kafka 3.3 in KRaft mode.
+    """
+    request = messages.DescribeQuorumRequest
+    partition = request.TopicData.PartitionData(partition_index=0)
+    topic = request.TopicData(topic_name="__cluster_metadata", partitions=[partition])
+    try:
+        before = now()
+        answer = await cluster.ask_any(request(topics=[topic]))
+        after = now()
+    except (WireError, EoctlError):
+        return None
+    # of the leader's own state both are its clock's present; of others they are in the past
+    times = [
+        voter.last_caught_up_timestamp
+        for described in answer.topics
+        for p in described.partitions
+        for voter in p.current_voters
+        if voter.replica_id == p.leader_id
+    ]
+    if answer.error_code or not times or times[0] <= 0:
+        return None
+    difference = int(times[0]) - (before + after) // 2
+    return 0 if abs(difference) <= NEAR + (after - before) // 2 else difference
 
 
 async def _ahead(cluster: Cluster, row: TransactionFacts, now: Callable[[], int]) -> int | None:

@@ -10,6 +10,7 @@ READING = frozenset(
         "DescribeGroups",
         "DescribeLogDirs",
         "DescribeProducers",
+        "DescribeQuorum",
         "DescribeShareGroupOffsets",
         "DescribeTransactions",
         "Fetch",

@@ -1,10 +1,11 @@
 """Read the newest part of the coordinators' topics: what ids and groups do now, without all of it.
 
-What that costs is bounded: the records since a time, at most MOST_RECORDS offsets and MOST_BYTES in
-all. Where there is more, every partition gets an equal share of its newest records.
+What that costs is bounded: the records since a time, at most so many offsets and bytes in all.
+Where there is more, every partition gets an equal share of its newest records.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -12,8 +13,7 @@ import msgspec
 from eoctl.kafka.ask import collect, coordinators
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Ended, Range, read
-from recovery.diagnose.contest import MOST_BYTES, MOST_RECORDS
-from recovery.facts import Missing, grouped
+from recovery.facts import Missing, TopicPartition, grouped
 from recovery.formats.batches import verify_crcs
 from recovery.formats.reader import CorruptError
 from recovery.inspect.history import StateRecord
@@ -22,30 +22,48 @@ from recovery.plurals import counted
 from recovery.values import Value, replace
 
 
-class Timed(Protocol):
-    """A decoded record. timestamp: epoch ms."""
+class Bounds(Value):
+    """What is read at most: offsets, and bytes, of all partitions together."""
 
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def timestamp(self) -> int: ...
+    offsets: int
+    size: int
 
 
-R = TypeVar("R", bound=Timed)
+OF_RECORDS = Bounds(40_000, 16 << 20)
+"""Where each record is kept in memory."""
+OF_CONTESTS = Bounds(400_000, 160 << 20)
+"""Where records are counted as they arrive: a minute of 5,000 records a second, and some more."""
+
+R = TypeVar("R")
+S = TypeVar("S", bound="Sink")
 Decode = Callable[[LogPart, int], Iterable[R]]
 """Decodes the records of a chunk and its partition's number. May raise CorruptError."""
 
 
-async def newest_states(cluster: Cluster, since: int) -> "Tail[StateRecord] | Missing":
-    """Return the newest records of `__transaction_state`. since: epoch ms.
+class Sink(Protocol):
+    """What takes the parts of a log, each partition's in the order of its offsets."""
 
-    Missing: the topic may not be seen.
-    """
-    partitions = await coordinators.state_partitions(cluster)
-    if isinstance(partitions, Missing):
-        return partitions
-    return await newest(cluster, coordinators.TRANSACTION_STATE, partitions, since, states)
+    @property
+    def full(self) -> bool:
+        """Return True if no more should be read."""
+        ...
+
+    def add(self, part: LogPart, partition: int) -> None:
+        """Take a part. Raises CorruptError."""
+        ...
+
+
+class Records(Generic[R]):
+    """Keeps the decoded records."""
+
+    full = False
+
+    def __init__(self, decode: Decode[R]) -> None:
+        self._decode = decode
+        self.records: list[R] = []
+
+    def add(self, part: LogPart, partition: int) -> None:
+        self.records += self._decode(part, partition)
 
 
 def states(part: LogPart, partition: int) -> Iterable[StateRecord]:
@@ -53,60 +71,91 @@ def states(part: LogPart, partition: int) -> Iterable[StateRecord]:
     return part.decoded(partition, range(len(part.scan)))
 
 
+async def newest_states(
+    cluster: Cluster, since: int, sink: S, bounds: Bounds
+) -> "Tail[S] | Missing":
+    """Give a sink the newest records of `__transaction_state`. since: epoch ms.
+
+    Missing: the topic may not be seen.
+    """
+    partitions = await coordinators.state_partitions(cluster)
+    if isinstance(partitions, Missing):
+        return partitions
+    return await newest(cluster, coordinators.TRANSACTION_STATE, partitions, since, sink, bounds)
+
+
 async def newest(
     cluster: Cluster,
     topic: str,
     partitions: Sequence[PartitionMetadata],
     since: int,
-    decode: Decode[R],
-) -> "Tail[R]":
-    """Return the newest records of these partitions of a topic. since: epoch ms."""
-    tail = Tail(await _tails(cluster, topic, partitions, since), decode)
-    reading = read(cluster, tail.tails.ranges)
-    try:
+    sink: S,
+    bounds: Bounds,
+) -> "Tail[S]":
+    """Give a sink the newest records of these partitions of a topic. since: epoch ms."""
+    tail = Tail(await _tails(cluster, topic, partitions, since, bounds), sink)
+    async with aclosing(read(cluster, tail.tails.ranges)) as reading:
         async for item in reading:
             tail.take(item)
-            if tail.size >= MOST_BYTES:
+            if tail.stopped:
                 break
-    finally:
-        await reading.aclose()
     return tail
 
 
-class Tails(Value):
-    """The ranges to read. partitions: how many were asked for, those without new records too.
+async def ranges_since(
+    cluster: Cluster, partitions: Sequence[PartitionMetadata], since: int | None
+) -> tuple[list[Range], dict[int, str]]:
+    """Return the ranges from a time to the high watermark, and the errors by partition.
 
-    cut: those that begin later than asked. failed: partition → why not.
+    since: epoch ms; None: from the log start. A range may begin earlier, never later.
     """
-
-    topic: str
-    partitions: int
-    ranges: tuple[Range, ...] = ()
-    cut: frozenset[int] = frozenset()
-    failed: dict[int, str] = msgspec.field(default_factory=dict)
-
-
-async def _tails(
-    cluster: Cluster, topic: str, partitions: Sequence[PartitionMetadata], since: int
-) -> Tails:
-    """Return the ranges from an epoch ms on, shortened to MOST_RECORDS offsets in all."""
     facts, _ = await collect.partition_offsets(cluster, (), partitions)
-    first, _ = await collect.offsets_at(cluster, partitions, [since])
+    first: Mapping[TopicPartition, Mapping[int, int]] = {}
+    if since is not None:
+        first, _ = await collect.offsets_at(cluster, partitions, [since])
     ranges: list[Range] = []
     failed: dict[int, str] = {}
     for p in facts:
         if p.error is not None or p.log_start_offset is None or p.high_watermark is None:
             failed[p.partition] = p.error or "NOT_SEEN"
             continue
-        end = p.high_watermark
-        # a leader that moved between the two answers says nothing of times: its share is read
-        start = first.get(p.topic_partition, {since: p.log_start_offset}).get(since, end)
+        start, end = p.log_start_offset, p.high_watermark
+        if since is not None and p.topic_partition in first:
+            # without an answer, as of a leader that moved in between, all of it is read
+            start = first[p.topic_partition].get(since, end)
         ranges.append(Range(p.topic, p.partition, min(start, end), end))
-    most = fair_share([r.end - r.start for r in ranges], MOST_RECORDS)
+    return ranges, failed
+
+
+class Tails(Value):
+    """The ranges to read. partitions: how many were asked for, those without new records too.
+
+    since: epoch ms. cut: those that begin later than that. failed: partition → why not.
+    """
+
+    topic: str
+    partitions: int
+    since: int
+    bounds: Bounds
+    ranges: tuple[Range, ...] = ()
+    cut: frozenset[int] = frozenset()
+    failed: dict[int, str] = msgspec.field(default_factory=dict)
+
+
+async def _tails(
+    cluster: Cluster,
+    topic: str,
+    partitions: Sequence[PartitionMetadata],
+    since: int,
+    bounds: Bounds,
+) -> Tails:
+    """Return the ranges from an epoch ms on, shortened to the bound of offsets in all."""
+    ranges, failed = await ranges_since(cluster, partitions, since)
+    most = fair_share([r.end - r.start for r in ranges], bounds.offsets)
     cut = frozenset(r.partition for r in ranges if r.end - r.start > most)
     shortened = (replace(r, start=max(r.start, r.end - most)) for r in ranges)
     wanted = tuple(r for r in shortened if r.start < r.end)
-    return Tails(topic, len(partitions), wanted, cut, failed)
+    return Tails(topic, len(partitions), since, bounds, wanted, cut, failed)
 
 
 def fair_share(sizes: Iterable[int], most: int) -> int:
@@ -126,20 +175,27 @@ def fair_share(sizes: Iterable[int], most: int) -> int:
     return ordered[-1] if ordered else 0
 
 
-class Tail(Generic[R]):
+class Tail(Generic[S]):
     """What was read of the ranges. ends: of those that are not read to their end yet.
 
-    unreached: partitions of ranges of which nothing was read.
+    unreached: partitions of ranges of which nothing was read. newest: epoch ms of the newest record
+    that was read.
     """
 
-    def __init__(self, tails: Tails, decode: Decode[R]) -> None:
+    def __init__(self, tails: Tails, sink: S) -> None:
         self.tails = tails
-        self._decode = decode
+        self.sink = sink
         self.ends = {r.partition: r.end for r in tails.ranges}
         self.unreached = set(self.ends)
         self.failed = dict(tails.failed)
-        self.records: list[R] = []
-        self.size = 0
+        self.newest: int | None = None
+        self._size = 0
+        self._oldest: dict[int, int] = {}
+
+    @property
+    def stopped(self) -> bool:
+        """Return True if a bound was reached."""
+        return self.sink.full or self._size >= self.tails.bounds.size
 
     def take(self, item: Chunk | Ended) -> None:
         """Add what the reader gives; after an error nothing more of that partition."""
@@ -150,31 +206,35 @@ class Tail(Generic[R]):
             if item.error is not None:
                 self.failed.setdefault(number, item.error)
             return
-        self.size += len(item.records)
+        self._size += len(item.records)
         if item.next_offset >= self.ends.get(number, 0):
             self.ends.pop(number, None)
         if number not in self.failed:
             try:
-                self.records += self._decoded(item)
+                self._add(item)
             except CorruptError:
                 self.failed[number] = "CORRUPT"
 
-    def _decoded(self, chunk: Chunk) -> list[R]:
-        """Return the records of a chunk. Raises CorruptError."""
-        part = part_of(chunk.records)
+    def _add(self, chunk: Chunk) -> None:
+        """Give a chunk to the sink. Raises CorruptError."""
+        part, number = part_of(chunk.records), chunk.partition
         verify_crcs(chunk.records, part.scan)
-        return list(self._decode(part, chunk.partition))
+        if number in self.tails.cut and number not in self._oldest:
+            times = (part.header(row).max_timestamp for row in range(len(part.scan)))
+            if (oldest := next((t for t in times if t > self.tails.since), None)) is not None:
+                self._oldest[number] = oldest
+        if len(part.scan):
+            self.newest = max(self.newest or 0, part.header(-1).max_timestamp)
+        self.sink.add(part, number)
 
-    def read_from(self, since: int) -> int | None:
-        """Return from when on all partitions were read; None: since that time. Both epoch ms."""
-        oldest: dict[int, int] = {}
-        for r in self.records:
-            if r.partition in self.tails.cut and r.timestamp > since:
-                oldest.setdefault(r.partition, r.timestamp)
-        return max(oldest.values(), default=None)
+    @property
+    def read_from(self) -> int | None:
+        """Return the epoch ms from which on all partitions were read; None: since the time that
+        was asked for."""
+        return max(self._oldest.values(), default=None)
 
     def not_reached(self, result: str, *, partly: bool = False) -> list[Missing]:
-        """Return a `Missing` of partitions that the bound MOST_BYTES left out completely, if any.
+        """Return a `Missing` of partitions that a bound left out completely, if any.
 
         result: what follows for what is in them. partly: also those that were read in part.
         """
@@ -183,9 +243,10 @@ class Tail(Generic[R]):
             return []
         topic, partitions = self.tails.topic, counted(self.tails.partitions, "partition")
         read = "read to the end" if partly else "read"
+        more = "ids than are kept" if self.sink.full else f"than {self.tails.bounds.size >> 20} MiB"
         text = (
             f"{len(left_out)} of {partitions} of {topic} were not {read}, since there are more "
-            f"than {MOST_BYTES >> 20} MiB, so {result}"
+            f"{more}, so {result}"
         )
         return [Missing("topic", "NOT_READ", text, topic=topic)]
 

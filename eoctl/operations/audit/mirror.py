@@ -87,7 +87,7 @@ async def _audit(
     theirs, missing = await resolve(mirror, [copy], request.start, end)
     mine, more = await resolve(source, [request.source], request.start, end)
     missing += [*more, *unread]
-    compacted, stamped = await _settings(source, mirror, topic, request.mirror)
+    compacted, stamped = await log_settings(source, mirror, topic, request.mirror)
     ignored = request.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
     compared = tuple(name for name in FIELDS if name not in ignored)
     mirror_ranges = {r.partition: r for r in theirs}
@@ -146,7 +146,7 @@ def _of(checkpoints: Sequence[Checkpoint], partition: int) -> list[Checkpoint]:
     return [one for one in checkpoints if one.partition == partition]
 
 
-async def _settings(
+async def log_settings(
     source: Cluster, mirror: Cluster, topic: str, copy: str
 ) -> tuple[tuple[bool, bool], bool]:
     """Return which of (source, mirror) may be compacted, and if the mirror has its own times."""

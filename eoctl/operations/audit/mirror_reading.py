@@ -10,8 +10,10 @@ from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_
 from recovery.audit.duplicates import known_time
 from recovery.audit.mirror_entries import Entries, RangeSums, joined
 from recovery.audit.mirror_pairs import Pairing, PairRun, Translated
+from recovery.audit.mirror_place import Around, Bounds, Place, placed
 from recovery.audit.mirror_table import FIELDS, Difference, MirrorFault, Outside
 from recovery.audit.mirror_unmatched import UnmatchedRecords, sorted_digests
+from recovery.errors import IncompleteError
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
 from recovery.shared.record_digests import key_ranges, record_digests
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 class PartitionMirror(Value):
     """A partition of the source, the mirror's of that number, and MirrorMaker's data on both.
 
-    since: the instant at which both ranges begin, in ms; None: at the log starts.
+    since: the instant at which both ranges begin, in ms; None: at the log starts. around: collects
+    the pairs beside a group's offset; None: no place is sought.
     """
 
     source: Resolved
@@ -33,6 +36,7 @@ class PartitionMirror(Value):
     syncs: Sequence[OffsetSync] = ()
     translated: Sequence[Translated] = ()
     since: int | None = None
+    around: Around | None = None
 
     def cut(self, r: Resolved, *, clocks: bool) -> bool:
         """Return True if the range lacks records that the other may hold, and these are unknown.
@@ -74,6 +78,7 @@ class BothLogs(Value):
     translated: Sequence[Translated]
     keys: dict[tuple[int, int], bytes]
     times: dict[tuple[int, int], int]
+    place: Place | None
 
     def key_and_timestamp(self, one: Difference) -> tuple[bytes | None, int | None]:
         """Return key and timestamp (ms) of a differing record, as far as they were kept."""
@@ -128,7 +133,7 @@ class Both:
             source_cut=source_cut,
             mirror_cut=mirror_cut,
             clocks=clocks,
-            translated=of.translated,
+            translated=(*of.translated, *(() if of.around is None else (of.around,))),
         )
         mine, theirs = _At([s.upstream for s in of.syncs]), _At([s.downstream for s in of.syncs])
         began = await self._pair(of, pairing, mine, theirs)
@@ -161,6 +166,13 @@ class Both:
             excused=self.excused,
         )
         source_before = int(early.sum()) + pairing.source.dropped
+        place = None
+        if of.around is not None:
+            _refuse_dropped(of.around, pairing, first)
+            began = began if source_cut else None
+            compacted = "only-in-mirror" in self.excused  # what a compacted source explains
+            bounds = Bounds(reach, mirror_first, of.mirror.end, began, clocks, compacted)
+            place = placed(of.around, unmatched.table(), bounds)
         return BothLogs(
             source=of.source,
             mirror=of.mirror,
@@ -181,6 +193,7 @@ class Both:
             translated=of.translated,
             keys=unmatched.keys,
             times=unmatched.times,
+            place=place,
         )
 
     async def _pair(
@@ -274,6 +287,14 @@ def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bo
         return np.zeros(len(left), np.bool_)
     rows: NDArray[np.bool_] = np.ones(len(left), np.bool_) if first is None else left.offset < first
     return rows
+
+
+def _refuse_dropped(around: Around, pairing: Pairing, first: int) -> None:
+    """Refuse an offset among the many records that the mirror deleted, which were not kept."""
+    if pairing.source.dropped and around.offset < first:
+        raise IncompleteError(
+            f"the mirror has deleted more than {pairing.source.dropped:,} records of the source",
+        )
 
 
 def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:

@@ -18,7 +18,15 @@ from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.source import StateLogs
 from eoctl.settings.context import Context
 from eoctl.stores import bundle_files
-from eoctl.stores.bundle_files import Bundle, Origin, SeenHistory, SeenId, listed, without_verdicts
+from eoctl.stores.bundle_files import (
+    Bundle,
+    Origin,
+    SeenDoctor,
+    SeenHistory,
+    SeenId,
+    listed,
+    without_verdicts,
+)
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.waiting_records import Waiting
@@ -59,6 +67,7 @@ async def collect(
     d = await live.diagnose(Scope(), settings, pause=pause)
     rest, opened, looks = without_verdicts(d)
     contests = await live.contests()
+    doctor = await live.examined((), transactions)
     begins("looking at groups, settings and history")
     groups, groups_missing = await live.groups(None)
     groups = await groups_with_pending(cluster, groups)
@@ -88,6 +97,7 @@ async def collect(
         ids=tuple(SeenId(j.first, j.second, j.record) for j in d.ids),
         strips=await _strips(live, d),
         contests=contests,
+        doctor=SeenDoctor.of(doctor),
     )
 
 
@@ -105,6 +115,7 @@ def _origin(context: Context) -> Origin:
         protected=context.protected,
         two_phase_patterns=tuple(context.two_phase_patterns),
         accept_missing=tuple(context.accept_missing),
+        accept_findings=tuple(context.accept_findings),
     )
 
 
@@ -203,6 +214,10 @@ def _contents(schema: str, bundle: Bundle, path: Path, checksum: str) -> Answer:
             "of held topics and of brokers",
         ),
     ]
+    if b.doctor is not None:
+        facts = b.doctor.facts
+        number = len(facts.broker_settings) + len(facts.topic_settings)
+        rows.append(_row("for doctor", number, facts.missing, "brokers and topics with settings"))
     return Answer(
         schema=schema,
         cluster_id=b.cluster_id,

@@ -3,10 +3,11 @@
 Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
 `judge` (verdicts, the page of `why`, a history: with a pause between two snapshots) and `keep`
 (plans, journal and jobs of this host). Each returns the parts it renewed and their cost. `examine`
-is asked once, when the screen of doctor opens.
+and `count` are asked once, when their screens open.
 """
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +19,16 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.change import changes
-from eoctl.operations.dashboard import bundling, examining
+from eoctl.operations.dashboard import bundling, counting, examining
 from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.lanes import lanes
 from eoctl.operations.dashboard.prospects import prospects
-from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
+from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.recent_contests import with_found
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.diagnose.why_answer import why
+from eoctl.operations.doctor.doctor_answer import doctor
 from eoctl.operations.inspect.history_answer import history
 from eoctl.operations.inspect.listing import lso_answer, producers, txn_list
 from eoctl.operations.inspect.lists import Scope, TxnFilter
@@ -51,13 +53,19 @@ Parts = dict[str, object]
 
 
 class Collection(Protocol):
-    """The questions of the dashboard. An error that ends everything is of recovery.errors."""
+    """The questions of the dashboard. An error that ends everything is of recovery.errors.
 
+    progress: how many brokers have answered, of how many; None before the first one.
+    """
+
+    @property
+    def progress(self) -> tuple[int, int] | None: ...
     def empty(self) -> Snapshot: ...
     async def look(self, wants: Wants) -> Round: ...
     async def judge(self, wants: Wants) -> Round: ...
     async def keep(self, wants: Wants) -> Round: ...
     async def examine(self, about: str) -> Round: ...
+    async def count(self, what: Counted) -> Round: ...
     def close(self) -> None: ...
 
 
@@ -73,6 +81,10 @@ class LiveCollection:
     _ends: EndsCount = field(default_factory=EndsCount)
     _looking: Session | None = None
     _judging: Session | None = None
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        return self._looking.progress if self._looking is not None else None
 
     def empty(self) -> Snapshot:
         """Return the snapshot before the first answer."""
@@ -109,7 +121,7 @@ class LiveCollection:
 
         async def use(cluster: Cluster) -> Parts:
             return await _judged(
-                Live(cluster), self.context, self.settings, self.pause, wants, cluster
+                Live(cluster, often=True), self.context, self.settings, self.pause, wants, cluster
             )
 
         return await _round(self._judging, use)
@@ -121,6 +133,10 @@ class LiveCollection:
     async def examine(self, about: str) -> Round:
         """Return what doctor finds. about: names as a shell takes them, "": everything."""
         return await examining.examined(self.context, self.seconds, about)
+
+    async def count(self, what: Counted) -> Round:
+        """Return what grows, counted twice for its rate."""
+        return await counting.counted(self.context, self.seconds, self.pause, self.settings, what)
 
     def close(self) -> None:
         """Close every connection."""
@@ -157,6 +173,10 @@ class BundleCollection:
         if self._source is None:
             self._source = bundling.source(self.path)
         return self._source
+
+    @property
+    def progress(self) -> None:
+        """Return None: no broker is asked."""
 
     def empty(self) -> Snapshot:
         """Return the first snapshot, read-only since a bundle cannot change. Raises as `source`."""
@@ -199,8 +219,16 @@ class BundleCollection:
         return await asyncio.to_thread(_host_round, wants)
 
     async def examine(self, about: str) -> Round:
-        """Return that a bundle has no settings."""
-        return examining.not_in_bundle(about, self.source.now())
+        """Return what doctor finds in the bundle. about: as of a cluster."""
+        named = shlex.split(about)
+        return Round({"doctor": await doctor(self.source, self.source.context, named)})
+
+    async def count(self, what: Counted) -> Round:
+        """Return what grows, counted; a bundle gives no rate."""
+        try:
+            return Round({"growth": await counting.of(self.source, self.settings, 0, what)})
+        except EoctlError as error:
+            return Round(problem=error.sentence)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

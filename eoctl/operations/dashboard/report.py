@@ -9,6 +9,7 @@ from eoctl import __version__
 from eoctl.host.clock import now_ms
 from eoctl.operations.change.changes import MOST, damage, event_row, journal_row
 from eoctl.operations.diagnose.runbook_answer import runbook
+from eoctl.operations.doctor.doctor_answer import doctor
 from eoctl.operations.inspect.offline import Offline
 from eoctl.render.report.page import Change, Report
 from eoctl.stores import bundle_files
@@ -73,7 +74,12 @@ def _of_bundle(path: Path) -> Report:
             if e.begun.data["plan"]["cluster_id"] == bundle.cluster_id
             and e.begun.at >= bundle.created_at - BEFORE_MS
         ]
-    return _report(path.name, entries, content, answer, _looks(bundle))
+    made = _report(path.name, entries, content, answer, _looks(bundle))
+    if bundle.doctor is None:
+        return made
+    examined = asyncio.run(doctor(offline, offline.context, ()))
+    errors = tuple(dict.fromkeys([*made.errors, *examined.errors]))
+    return replace(made, doctor=examined, errors=errors)
 
 
 def _looks(bundle: Bundle) -> list[tuple[int, str]]:

@@ -5,6 +5,7 @@ snapshot.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -30,11 +31,16 @@ PARTS = (
     "merge",
     "checkpoint",
     "doctor",
+    "growth",
 )
 
 
 KINDS = ("look", "judge", "keep")
 """Of rounds (see eoctl.operations.dashboard.collection); the first that failed is told."""
+
+
+Counted = Literal["producers-summary", "txn-list-summary"]
+"""What is counted, by the schema of its answer."""
 
 
 class Wants(Value):
@@ -43,7 +49,7 @@ class Wants(Value):
     producers: of every partition, not only of held ones. why, strip: TOPIC:P; why "": the worst
     partition. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
     application file with a merge log. checkpoint: a Flink checkpoint's folder. doctor: names as a
-    shell takes them, "": everything.
+    shell takes them, "": everything. growth: what is counted.
     """
 
     producers: bool = False
@@ -54,6 +60,7 @@ class Wants(Value):
     merge: str | None = None
     checkpoint: str | None = None
     doctor: str | None = None
+    growth: Counted | None = None
 
 
 class Snapshot(Value):
@@ -64,8 +71,8 @@ class Snapshot(Value):
     the time between two rounds. intervals: seconds between two rounds of `look` and of `judge`.
     problem: why the last round failed, problem_of: which; its parts are then older. lanes: the logs
     of the partitions of the newest transaction in history. why_about, history_about, strip_about:
-    the subjects; those of doctor are `named` in its answer. plans, journal, jobs, detail: this
-    host's, all clusters'.
+    the subjects; those of doctor are `named` in its answer, that of growth is its schema.
+    plans, journal, jobs, detail: this host's, all clusters'.
     """
 
     title: str
@@ -97,6 +104,7 @@ class Snapshot(Value):
     checkpoint: Answer | None = None
     checkpoint_about: str | None = None
     doctor: Answer | None = None
+    growth: Answer | None = None
     cost: float = 0.0
     requests: int = 0
     share: float = 0.0

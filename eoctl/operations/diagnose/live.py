@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.group_verdict import Unread
     from recovery.diagnose.waiting_records import Waiting
+    from recovery.doctor.findings import DoctorFacts
     from recovery.inspect.cluster_rows import StripRow
     from recovery.inspect.observation import Settings
 
@@ -57,8 +58,10 @@ class Held(Value):
 class Live:
     """A Source whose answers come from the brokers."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, often: bool = False) -> None:
+        """often: asked every few seconds, so less of the newest records is read for contests."""
         self.cluster = cluster
+        self._often = often
 
     @property
     def cluster_id(self) -> str | None:
@@ -111,7 +114,14 @@ class Live:
     async def contests(self) -> Contests:
         from eoctl.operations.diagnose import recent_contests
 
-        return await recent_contests.recent_contests(self.cluster, self.now)
+        return await recent_contests.recent_contests(self.cluster, self.now, often=self._often)
+
+    async def examined(
+        self, named: Sequence[str], transactions: Transactions | None = None
+    ) -> DoctorFacts:
+        from eoctl.operations.doctor.collecting import collect
+
+        return await collect(self.cluster, named, transactions)
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

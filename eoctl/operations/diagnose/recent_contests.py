@@ -4,22 +4,19 @@ from collections.abc import Callable, Sequence
 
 from eoctl.kafka.ask import clocks, groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.recent_log import Tail, newest_states
+from eoctl.kafka.read.recent_log import OF_CONTESTS, OF_RECORDS, Tail, newest_states
 from eoctl.operations.inspect.history_answer import contest_row
 from eoctl.operations.inspect.source import Source
 from eoctl.render.diagnose_words import contest_notes, reading_notes
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of, possible_groups
-from recovery.diagnose.contest import (
-    WINDOW_MS,
-    Contests,
-    contests,
-    goes_on,
-)
-from recovery.diagnose.decided import decided
+from recovery.diagnose.contest import WINDOW_MS, Contests, goes_on
+from recovery.diagnose.contest_log import ContestLog
+from recovery.diagnose.decided import Decisions
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import GroupFacts, Missing
-from recovery.inspect.history import StateRecord
+from recovery.formats.batches import has_numpy
+from recovery.inspect.log_part import LogPart
 from recovery.row import ErrorRow
 from recovery.times import rfc3339
 from recovery.values import replace
@@ -27,16 +24,40 @@ from recovery.values import replace
 NOT_SEEN = "ids that are contested there are not seen"
 
 
-async def recent_contests(cluster: Cluster, clock: Callable[[], int]) -> Contests:
-    """Return the contests that go on, with the groups of their owners. clock: ours, epoch ms."""
+class _Reading:
+    """The contests of the newest states and, where it is asked often, how many were decided."""
+
+    def __init__(self, *, often: bool) -> None:
+        self.contests = ContestLog()
+        self.decisions = Decisions() if often else None
+
+    @property
+    def full(self) -> bool:
+        return self.contests.full
+
+    def add(self, part: LogPart, partition: int) -> None:
+        self.contests.add(part, partition)
+        if self.decisions is not None:
+            self.decisions.add(part, partition)
+
+
+async def recent_contests(
+    cluster: Cluster, clock: Callable[[], int], *, often: bool = False
+) -> Contests:
+    """Return the contests that go on, with the groups of their owners.
+
+    clock: ours, epoch ms. often: for a dashboard, which reads less and counts decisions too.
+    """
     now, late = clock(), 0
-    recent = await newest_states(cluster, now - WINDOW_MS)
+    recent = await _newest(cluster, now, often)
     if isinstance(recent, Tail) and not recent.tails.ranges:
         # idle, or all that is new is older than the window by our clock
         late = await _late(cluster, clock)
-        recent = await newest_states(cluster, now - late - WINDOW_MS) if late else recent
+        recent = await _newest(cluster, now - late, often) if late else recent
     if isinstance(recent, Missing):
         return Contests(missing=(recent,))
+    if recent.newest is not None:  # our clock may be behind the brokers'
+        late = min(late, now - recent.newest)
     found = _judged(recent, now - late)
     if found.read_from is not None:
         found = replace(found, read_from=found.read_from + late)
@@ -47,28 +68,37 @@ async def recent_contests(cluster: Cluster, clock: Callable[[], int]) -> Contest
     return replace(found, groups=tuple(owners), groups_missing=tuple(missing))
 
 
-async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
-    """Return by how many ms the slowest coordinator's clock is behind ours; 0: not known.
+async def _newest(cluster: Cluster, now: int, often: bool) -> Tail[_Reading] | Missing:
+    # without numpy each record takes ten times as long
+    bounds = OF_RECORDS if often or not has_numpy() else OF_CONTESTS
+    return await newest_states(cluster, now - WINDOW_MS, _Reading(often=often), bounds)
 
-    Only an open transaction lets a clock be measured.
+
+async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
+    """Return by how many ms the cluster's slowest clock is behind ours; 0: none is, or not known.
+
+    Only an open transaction lets a coordinator's clock be measured; else it is the controller's.
     """
     _, measured = await clocks.of_coordinators(cluster, clock)
-    return max((-c.ahead for c in measured if c.ahead < 0), default=0)
+    ahead = [c.ahead for c in measured] or [await clocks.of_controller(cluster, clock) or 0]
+    return max((-difference for difference in ahead if difference < 0), default=0)
 
 
-def _judged(tail: Tail[StateRecord], now: int) -> Contests:
+def _judged(tail: Tail[_Reading], now: int) -> Contests:
     """Return the contests that go on among the records, and what was not read."""
-    read_from = tail.read_from(now - WINDOW_MS)
-    complete = not tail.ends and not tail.failed
+    found, decisions = tail.sink.contests.contests, tail.sink.decisions
+    counted = None
+    if decisions is not None and not tail.ends and not tail.failed:
+        counted = decisions.between(tail.read_from or now - WINDOW_MS, now)
     return Contests(
-        tuple(c for c in contests(tail.records) if goes_on(c.initialisations[-1].at, now)),
-        read_from=read_from,
+        tuple(c for c in found if goes_on(c.initialisations[-1].at, now)),
+        read_from=tail.read_from,
         unfinished=len(tail.ends),
         missing=(
             *tail.not_read(NOT_SEEN),
             *tail.not_reached(f"{NOT_SEEN}; ask `txn history ID` about an id", partly=True),
         ),
-        decided=decided(tail.records, read_from or now - WINDOW_MS, now) if complete else None,
+        decided=counted,
     )
 
 

@@ -46,12 +46,12 @@ async def status(
 
     diagnosis = await source.diagnose(Scope(), settings, pause=pause, on_first_look=first_look)
     answer = await status_of(source, context, diagnosis)
-    growth = await _growth(source, diagnosis)
+    growth = await growth_rows(source, diagnosis)
     rows = None if growth is None else [row.json_values() for row in growth]
     return replace(answer, extra={**answer.extra, "growth": rows})
 
 
-async def _growth(source: Source, d: Diagnosis) -> list[GrowthRow] | None:
+async def growth_rows(source: Source, d: Diagnosis) -> list[GrowthRow] | None:
     """Return what grows and should not. None: nothing was found, and not all was seen.
 
     What is hidden is no error: nobody asked for it here. A healthy cluster is asked for nothing but

@@ -12,7 +12,7 @@ from eoctl.operations.inspect.history_answer import history_and_contests
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.marker_origins import marker_rows
 from eoctl.operations.inspect.source import Source
-from eoctl.render.diagnose_words import contest_notes, wait_words
+from eoctl.render.diagnose_words import contest_notes, lag_words, stuck_words, wait_words
 from eoctl.render.shell import command
 from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
@@ -525,16 +525,12 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
     name = "marker-lost, mixed" if v.mixed else v.name
     if v.short_log is not None:
         away = listed(v.short_log.away, "broker")
-        return f"{_stuck(name)}; its coordinator cannot end it: {away} away"
+        return f"{stuck_words(name)}; its coordinator cannot end it: {away} away"
     if v.unled:
-        return f"{_stuck(name)}; no leader answers for {some(v.unled)}"
+        return f"{stuck_words(name)}; no leader answers for {some(v.unled)}"
     if name == "two-phase":
         return "HELD  two-phase: it waits for the system that owns it"
-    return _stuck(name)
-
-
-def _stuck(verdict: str) -> str:
-    return f"{'HELD' if verdict in ('open', 'prepare') else 'STUCK'}  {verdict}"
+    return stuck_words(name)
 
 
 async def _connect(source: Source, name: str | None) -> ConnectRow | None:
@@ -659,7 +655,7 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts, j: Judged | Non
         return "none has committed an offset here; readers without commits are not seen"
     words = []
     for row in sorted(here, key=lambda r: (not r.held_up, r.group)):
-        lags = f"lag {row.lag} to LSO, {row.lag_hw} to HW" if row.lag is not None else "no offset"
+        lags = lag_words(row.lag, row.lag_hw)
         if (row.type or "").lower() == "share":
             lags = _share_said(row)
         if row.beyond:

@@ -5,105 +5,78 @@ topics at a time.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.group_commits import recent_commits
-from eoctl.kafka.read.recent_log import newest_states
-from eoctl.operations.inspect.lists import Scope, look_at_partitions
+from eoctl.kafka.read.recent_log import OF_RECORDS, Records, newest_states, states
+from eoctl.operations.inspect.lists import Scope, ever_begun, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
 from recovery.doctor.expiry_rules import near_ids
-from recovery.doctor.findings import DoctorFacts, Replicas, Settings
-from recovery.doctor.setting_names import BROKER_SETTINGS, CHANGELOG, INTERNAL, TOPIC_SETTINGS
+from recovery.doctor.findings import DoctorFacts, Outage, Settings
+from recovery.doctor.from_partitions import examined_topics, from_partitions
+from recovery.doctor.outages import outages, precommitting
+from recovery.doctor.setting_names import BROKER_SETTINGS, DAY, TOPIC_SETTINGS
 from recovery.doctor.version_rules import STRICT, newest_versions
-from recovery.facts import Facts, Missing, PartitionFacts, Transactions, grouped
+from recovery.facts import Missing, Transactions, grouped
+from recovery.inspect.connect_ids import possible_groups, runs_on_connect
 from recovery.values import replace
 
 CHUNK = 500  # topics in one DescribeConfigs
 
 
-async def collect(cluster: Cluster, named: Sequence[str] = ()) -> DoctorFacts:
-    """Return the facts of the cluster. named: topics to examine besides those that ids write."""
+async def collect(
+    cluster: Cluster,
+    named: Sequence[str] = (),
+    transactions: Transactions | None = None,
+) -> DoctorFacts:
+    """Return the facts of the cluster. named: topics to examine besides those that ids write.
+
+    transactions: every id described, if they were read already.
+    """
     (
         seen,
         (broker_settings, missing_brokers),
-        transactions,
+        described,
         (listed, missing_groups),
         answered,
     ) = await asyncio.gather(
         look_at_partitions(cluster, Scope()),
         configs.broker_configs(cluster, BROKER_SETTINGS),
-        _transactions(cluster),
+        _transactions(cluster, transactions),
         groups.list_groups(cluster),
         protocols(cluster),
     )
-    away = brokers_away(cluster.brokers, seen.partitions)
-    facts = DoctorFacts(
-        now=now_ms(),
-        brokers=tuple(
-            sorted({*cluster.brokers, *(m.broker for m in away if m.broker is not None)})
-        ),
+    facts = from_partitions(seen, cluster.brokers, now_ms())
+    facts = replace(
+        facts,
         broker_settings={int(broker): values for broker, values in broker_settings.items()},
-        topics=_replicas(seen.partitions),
-        held=tuple(sorted({p.topic for p in seen.partitions if p.held})),
-        missing_held=tuple(what_hides_held(seen)),
-        transactions=transactions,
+        transactions=described,
         groups=tuple(listed),
         named=tuple(named),
-        missing_brokers=(*missing_brokers, *away),
-        missing_topics=tuple(m for m in seen.missing if m.scope == "topic"),
+        missing_brokers=(*missing_brokers, *facts.missing_brokers),
         missing_groups=tuple(missing_groups),
         protocols=answered,
     )
-    topic_settings, missing_settings = await _topic_settings(cluster, _examined(facts))
+    topic_settings, missing_settings = await _topic_settings(cluster, examined_topics(facts))
     facts = with_settings(facts, topic_settings, missing_settings)
-    facts = await _with_versions(cluster, await _with_members(cluster, facts))
+    facts = await _with_members(cluster, facts)
+    facts = await _with_versions(cluster, facts)
+    facts = await _with_outages(cluster, facts)
     return await _with_commits(cluster, facts)
 
 
-def what_hides_held(seen: Facts) -> Iterator[Missing]:
-    """Yield why partitions have no offsets, by which alone a topic is known to be held."""
-    blind = [p for p in seen.partitions if p.held is None]
-    partitions = {p.topic_partition for p in blind}
-    leaders = {p.leader for p in blind} - {None}
-    for m in seen.missing:
-        if m.scope == "partition" and m.topic_partition in partitions:
-            yield m
-        if m.scope == "broker" and m.broker in leaders:
-            yield m
-
-
-def brokers_away(listed: Collection[int], partitions: Iterable[PartitionFacts]) -> list[Missing]:
-    """Return the brokers that have copies but are not listed in Metadata, which omits fenced ones.
-
-    Neither their settings nor their versions can be seen.
-    """
-    text = "it has copies of partitions, but it is away: its settings and version are not seen"
-    copying = {broker for p in partitions for broker in p.replicas}
-    away = sorted(copying - set(listed))
-    return [Missing("broker", "BROKER_NOT_AVAILABLE", text, broker=broker) for broker in away]
-
-
-async def _transactions(cluster: Cluster) -> Transactions:
+async def _transactions(cluster: Cluster, seen: Transactions | None) -> Transactions:
     """Return every transactional id described; none on a cluster that never had one."""
+    if seen is not None:
+        return ever_begun(seen)
     listed = await coordinators.transactions(cluster)
     described, missing = await coordinators.described(cluster, listed.rows)
     return replace(listed, rows=tuple(described), missing=(*listed.missing, *missing))
-
-
-def _replicas(partitions: Iterable[PartitionFacts]) -> Mapping[str, Replicas]:
-    by_topic = grouped((p.topic, len(p.replicas)) for p in partitions)
-    return {name: Replicas(len(counts), min(counts)) for name, counts in by_topic.items()}
-
-
-def _examined(facts: DoctorFacts) -> list[str]:
-    """Return the topics whose settings matter: Kafka's two, those written, changelogs, named."""
-    wanted = {*INTERNAL, *facts.written, *facts.held, *facts.named}
-    return sorted(name for name in facts.topics if name in wanted or name.endswith(CHANGELOG))
 
 
 async def _topic_settings(
@@ -146,17 +119,41 @@ async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     if cluster.transaction_version < STRICT:
         return facts
     since = facts.now - WINDOW_MS
-    recent = await newest_states(cluster, since)
+    recent = await newest_states(cluster, since, Records(states), OF_RECORDS)
     if isinstance(recent, Missing):
         return replace(facts, missing_versions=(recent,))
     result = "which protocol ids there speak is not seen"
     return replace(
         facts,
-        client_versions=newest_versions(recent.records),
-        versions_from=recent.read_from(since),
+        client_versions=newest_versions(recent.sink.records),
+        versions_from=recent.read_from,
         versions_unfinished=len(recent.ends),
         missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
     )
+
+
+async def _with_outages(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with the outages of a day, if a job may pre-commit."""
+    if not precommitting(t.transactional_id for t in facts.transactions.rows):
+        return facts
+    recent = await newest_states(cluster, facts.now - DAY, Records(states), OF_RECORDS)
+    if isinstance(recent, Missing):
+        return replace(facts, missing_outages=(recent,))
+    result = "which jobs there were away for too long is not seen"
+    return replace(
+        facts,
+        outages=tuple(await _not_of_connect(cluster, outages(recent.sink.records))),
+        outages_from=recent.read_from,
+        outages_unfinished=len(recent.ends),
+        missing_outages=(*recent.not_read(result), *recent.not_reached(result)),
+    )
+
+
+async def _not_of_connect(cluster: Cluster, found: Sequence[Outage]) -> list[Outage]:
+    """Return the outages without those of tasks of Kafka Connect, which does not pre-commit."""
+    names = {name for o in found for name in possible_groups(o.transactional_id)}
+    workers, _ = await groups.find_groups(cluster, sorted(names)) if names else ([], [])
+    return [o for o in found if not runs_on_connect(o.transactional_id, workers)]
 
 
 async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
@@ -169,8 +166,8 @@ async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     one = f"{result}; `eoctl doctor GROUP` reads only the partition of that group"
     return replace(
         facts,
-        commit_ways=commit_ways(recent.records),
-        commits_from=recent.read_from(since),
+        commit_ways=commit_ways(recent.sink.records),
+        commits_from=recent.read_from,
         commits_unfinished=len(recent.ends),
         missing_commits=(*recent.not_read(result), *recent.not_reached(one)),
     )

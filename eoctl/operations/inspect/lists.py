@@ -200,6 +200,16 @@ def transaction_state(text: str) -> str:
     )
 
 
+def ever_begun(transactions: Transactions) -> Transactions:
+    """Return the transactions without the gap of `without_history`.
+
+    Whoever judges the ids that exist is not in the dark where there never was one.
+    """
+    gaps = without_history(replace(transactions, missing=()))
+    missing = tuple(m for m in transactions.missing if m not in gaps)
+    return replace(transactions, missing=missing)
+
+
 class TxnFilter(Value):
     """The filter of `txn list`. pattern: full match, as in KIP-1152. longer_than: seconds."""
 

@@ -5,7 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from eoctl.kafka.ask.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, group_partition
 from eoctl.kafka.connection.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from eoctl.operations.inspect.lists import Scope, TxnFilter, choose, matching_nothing, topics_named
+from eoctl.operations.inspect.lists import (
+    Scope,
+    TxnFilter,
+    choose,
+    ever_begun,
+    matching_nothing,
+    topics_named,
+)
 from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
 from eoctl.settings.context import Context
 from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
@@ -13,6 +20,8 @@ from recovery.diagnose.contest import Contests
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.group_verdict import Unread
 from recovery.diagnose.waiting_records import Waiting
+from recovery.doctor.findings import NOT_KEPT, DoctorFacts
+from recovery.doctor.from_partitions import examined_topics, from_partitions
 from recovery.errors import UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -30,6 +39,8 @@ from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.observation import Settings
 from recovery.quoting import quoted, some
 from recovery.values import replace
+
+_OLDER = "not in this bundle, which an older eoctl made"
 
 
 class Offline:
@@ -55,6 +66,7 @@ class Offline:
             protected=o.protected,
             two_phase_patterns=o.two_phase_patterns,
             accept_missing=o.accept_missing,
+            accept_findings=o.accept_findings,
         )
 
     @property
@@ -246,6 +258,42 @@ class Offline:
             return self._bundle.contests
         text = "which ids were contested is not in this bundle: an older eoctl made it"
         return Contests(missing=(Missing("feature", "NOT_IN_BUNDLE", text),))
+
+    async def examined(
+        self, named: Sequence[str], transactions: Transactions | None = None
+    ) -> DoctorFacts:
+        seen = ever_begun(self._bundle.transactions if transactions is None else transactions)
+        kept = self._bundle.doctor
+        facts = self._examined_before(seen) if kept is None else kept.with_transactions(seen)
+        facts = replace(facts, named=tuple(named))
+        text = f"its settings are {_OLDER}"
+        if kept is not None:
+            text = "a bundle has the settings of topics that transactions write, and of changelogs"
+        missing = (
+            Missing("topic", NOT_KEPT, text, topic=name)
+            for name in examined_topics(facts)
+            if name not in facts.topic_settings
+        )
+        return replace(
+            facts, missing_settings=tuple(dict.fromkeys([*facts.missing_settings, *missing]))
+        )
+
+    def _examined_before(self, transactions: Transactions) -> DoctorFacts:
+        """Return what doctor knows from a bundle that was made before it was asked."""
+        b = self._bundle
+        facts = from_partitions(facts_of(b.offsets), [k.id for k in b.brokers], b.created_at)
+        unseen = f"its settings and version are {_OLDER}"
+        hidden = (Missing("broker", NOT_KEPT, unseen, broker=k.id) for k in b.brokers)
+        records = f"its newest records are {_OLDER}"
+        return replace(
+            facts,
+            transactions=transactions,
+            groups=b.groups,
+            missing_brokers=(*hidden, *facts.missing_brokers),
+            missing_versions=(Missing("topic", NOT_KEPT, records, topic=TRANSACTION_STATE),),
+            missing_commits=(Missing("topic", NOT_KEPT, records, topic=CONSUMER_OFFSETS),),
+            missing_outages=(Missing("topic", NOT_KEPT, records, topic=TRANSACTION_STATE),),
+        )
 
     async def groups(
         self, partitions: Sequence[TopicPartition] | None

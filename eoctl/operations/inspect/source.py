@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to st
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.group_verdict import Unread
     from recovery.diagnose.waiting_records import Waiting
+    from recovery.doctor.findings import DoctorFacts
     from recovery.facts import (
         Facts,
         GroupFacts,
@@ -101,6 +102,15 @@ class Source(Protocol):
 
     async def contests(self) -> Contests:
         """Return the transactional ids that are contested now, whoever holds what."""
+        ...
+
+    async def examined(
+        self, named: Sequence[str], transactions: Transactions | None = None
+    ) -> DoctorFacts:
+        """Return what `doctor` judges. named: topics to examine besides those that ids write.
+
+        transactions: every id described, if that was asked already.
+        """
         ...
 
     async def groups(

@@ -497,11 +497,12 @@ async def send(
     ensure_held_first(ensure_held, step.target)
     mine = incarnation(row)
     outcome = p.get("outcome") or "abort"
-    if half and not insist:
-        used, timeout = _used(step), p["timeout_ms"]
-        taken = await shutting_out.taken_over(cluster, row, used, outcome, timeout)
-        if taken is not None:
+    used = _used(step)
+    if half:
+        taken = await shutting_out.taken_over(cluster, row, used, outcome, p["timeout_ms"])
+        if taken is not None and not insist:
             return taken
+        used = used if taken is None else mine  # that process is shut out, too
     if planned:
         try:
             answer = await _end(cluster, step, row.coordinator)
@@ -525,7 +526,7 @@ async def send(
         ensure_held=ensure_held,
         first=half,
     )
-    return await raising.until_shut_out(_used(step), mine)
+    return await raising.until_shut_out(used, mine)
 
 
 async def _end(cluster: Cluster, step: Step, coordinator: int) -> repairs.Answered:

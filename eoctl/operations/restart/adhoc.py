@@ -2,17 +2,19 @@
 
 from eoctl.kafka.ask.groups import find_groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import committed
+from eoctl.kafka.read import committed, group_commits
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.restart.restart_request import AdHoc
 from eoctl.stores.offsets.group import refuse_kind
 from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
+from recovery.inspect.commits.commit_history import CommitHistory, CommitRecord
 from recovery.restart.adhoc import Target
 from recovery.restart.store_words import WORDS, parse_store
 from recovery.selectors import Selector
 from recovery.shared.app_file import named
+from recovery.times import rfc3339
 from recovery.values import Value
 
 
@@ -29,6 +31,8 @@ async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
     partitions: list[TopicPartition]
     if request.target.kind in ("from-file", "from-store"):
         partitions = sorted(request.target.offsets)
+    elif request.target.kind == "as-of":
+        partitions = sorted(request.target.commits)
     elif request.selectors:
         _, chosen, missing = await selected(cluster, Scope(request.selectors))
         if missing:
@@ -87,3 +91,51 @@ async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -
             remedy="name the others with --topic, and this one with --to-earliest or --to-offset",
         )
     return Target("from-store", offsets=offsets, source=store.name)
+
+
+async def as_of(
+    cluster: Cluster, group: str, instant: int, selectors: tuple[Selector, ...]
+) -> Target:
+    """Return the target of the commits that counted at an instant, in epoch ms.
+
+    selectors: none = every partition that the group had an offset of. Raises RefusedError where
+    what counted then is not known, IncompleteError.
+    """
+    history, _, missing = await group_commits.commit_history(
+        cluster, group, lambda: CommitHistory(group, newest=0, as_of=instant)
+    )
+    if missing:
+        raise IncompleteError(missing[0].detail, where=f"group {group}")
+    partitions = history.partitions()
+    if selectors:
+        _, chosen, unseen = await selected(cluster, Scope(selectors))
+        if unseen:
+            raise IncompleteError(unseen[0].detail, where=unseen[0].topic)
+        partitions = sorted(p.topic_partition for p in chosen)
+    stood = {p: _stood(history, p, instant) for p in partitions}
+    gone = [p for p, commit in stood.items() if commit is None or commit.offset is None]
+    if gone and selectors:
+        raise RefusedError(
+            f"the group had no offset of it at {rfc3339(instant)}",
+            where=named(gone[0]),
+            remedy="leave it out, or name an offset with --to-offset",
+        )
+    commits = {p: commit for p, commit in stood.items() if commit is not None and p not in gone}
+    return Target("as-of", instant, commits=commits)
+
+
+def _stood(history: CommitHistory, partition: TopicPartition, instant: int) -> CommitRecord | None:
+    """Return what counted then; None: nothing did. Raises RefusedError where that is unknown."""
+    commit = history.stood.get(partition)
+    if partition in history.disordered:
+        why = "the times of its commits run backwards there: clocks of coordinators differ"
+    elif commit is None and history.whole_from:
+        why = "compaction may have removed its commits before that time"
+    else:
+        return commit
+    raise RefusedError(
+        f"what the group had committed at {rfc3339(instant)} is not known: {why}",
+        where=named(partition),
+        remedy=f"see `eoctl offsets history` of {named(partition)}, then choose a later time, or "
+        "an offset with --to-offset",
+    )

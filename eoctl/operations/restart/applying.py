@@ -20,7 +20,6 @@ from eoctl.operations.restart.observe import (
     Stores,
     look,
     opened_stores,
-    refuse_members,
 )
 from eoctl.operations.restart.record_epochs import refuse_cut_off, with_epochs
 from eoctl.operations.restart.restart_plan import (
@@ -39,6 +38,7 @@ from eoctl.operations.restart.restart_request import RestartRequest, asked_again
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.journal_files import Journal
+from eoctl.stores.offsets.group import refuse_members
 from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
 from recovery.change.journal import JournalEntry, unfinished
 from recovery.change.plan import Plan, Step, differences

@@ -18,12 +18,12 @@ from eoctl.operations.diagnose import pending_owners
 from eoctl.operations.inspect.history_answer import read_state_logs
 from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.operations.inspect.offset_answers import Reading
+from eoctl.operations.restart.origin import refuse_moved
 from eoctl.operations.restart.output_owners import with_owners
 from eoctl.operations.restart.restart_request import RestartRequest
-from eoctl.stores.offsets.group import refuse_kind
+from eoctl.stores.offsets.group import refuse_members
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Contents, OffsetStore
-from recovery import plurals
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.coast import decode_changelog
@@ -59,7 +59,6 @@ W = TypeVar("W", bound="Question[Any]")
 A = TypeVar("A")
 
 PAUSE_SECONDS = 1.0  # between two reads of ends, store and group
-EMPTY = (None, "Empty", "Dead")
 
 Answers = tuple[Mapping[W, A], Mapping[W, str]]
 """What was answered, and why others could not be."""
@@ -110,25 +109,11 @@ async def look(
     """
     observer = _Observer(cluster, request, stores, reading or Reading())
     observed = await observer.observe(pause)
+    if request.origin is not None:
+        await refuse_moved(request.origin, cluster.deadline)
     decision = request.decide(observed)
     mirror = None if stores.mirror is None else await stores.mirror.read()
     return RestartLook(observed, decision, observer.contents, mirror)
-
-
-def refuse_members(contents: Contents, where: str) -> None:
-    """Raise RefusedError while a group has members, or is of a kind that eoctl never writes.
-
-    Other stores are never refused.
-    """
-    refuse_kind(contents.facts.get("type"), where)
-    state, members = contents.facts.get("state"), contents.facts.get("members")
-    if state not in EMPTY or members:
-        known = "" if members is None else f" with {plurals.counted(members, 'member')}"
-        raise RefusedError(
-            f"the group is {state}{known}",
-            where=where,
-            remedy="stop the application; a member that died leaves after its session timeout",
-        )
 
 
 class _Observer:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote_plus
 
+import msgspec
+
 from eoctl.kafka.connection.property_names import SECRET_KEY
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
 from recovery.restart import decide as restart
 from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
-from recovery.restart.decision import RestartPlan
+from recovery.restart.decision import Promise, RestartPlan
 from recovery.restart.observed import Observed, Question
 from recovery.restart.source_offsets import parse_offsets
 from recovery.shared.app_file import App, named, parse_app_file, parse_partition
@@ -31,18 +33,27 @@ from recovery.shared.store_tables import (
     TopicStore,
     ZooKeeperStore,
 )
-from recovery.values import Value
+from recovery.values import Value, replace
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:/")
 _ON_THIS_HOST = (FileStore, SparkCheckpointStore, FlinkCheckpointStore)
 _SECRET = re.compile(rf"({SECRET_KEY.pattern}|passw|pwd)[^&;=\s?/@:]*\s*=", re.IGNORECASE)
 
 
+class Origin(Value):
+    """The group in the cluster that it leaves. commits: its commits there, by partition."""
+
+    context: str
+    cluster_id: str | None
+    group: str
+    commits: Mapping[str, Mapping[str, Any]]
+
+
 class RestartRequest(Protocol):
     """One restart to plan.
 
     app: None without an application file. store: None if nothing is kept or written. topics: all
-    that must be read. growing: those whose end decides.
+    that must be read. growing: those whose end decides. origin: None = the store's own cluster.
     """
 
     @property
@@ -55,6 +66,8 @@ class RestartRequest(Protocol):
     def mirror(self) -> Store | None: ...
     @property
     def inputs(self) -> frozenset[str]: ...
+    @property
+    def origin(self) -> Origin | None: ...
     @property
     def topics(self) -> Sequence[str]: ...
     @property
@@ -70,6 +83,8 @@ class OfApp(Value):
     """The restart of an application file."""
 
     app: App
+
+    origin = None
 
     @property
     def name(self) -> str:
@@ -117,6 +132,7 @@ class AdHoc(Value):
     group: str
     target: Target
     partitions: tuple[TopicPartition, ...]
+    origin: Origin | None = None
 
     app = None
     mirror = None
@@ -147,7 +163,11 @@ class AdHoc(Value):
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
         # an end or an instant names another offset by then
         offsets = {named(i.topic_partition): i.restart_offset for i in decision.inputs}
-        return {"group": self.group, "offsets": offsets}
+        if self.origin is None:
+            return {"group": self.group, "offsets": offsets}
+        promise = {"guarantee": decision.guarantee, "because": decision.because}
+        origin = msgspec.to_builtins(self.origin)
+        return {"group": self.group, "offsets": offsets, "promise": promise, "origin": origin}
 
 
 def asked_again(details: Mapping[str, Any]) -> RestartRequest:
@@ -155,8 +175,11 @@ def asked_again(details: Mapping[str, Any]) -> RestartRequest:
     if "app" in details:
         return OfApp(App.model_validate_json(json.dumps(details["app"])))
     offsets = {parse_partition(text): offset for text, offset in details["offsets"].items()}
-    target = Target("from-file", offsets=offsets)
-    return AdHoc(details["group"], target, tuple(sorted(offsets)))
+    target, origin = Target("from-file", offsets=offsets), None
+    if "origin" in details:
+        promise = Promise(**details["promise"])
+        target, origin = replace(target, promise=promise), Origin(**details["origin"])
+    return AdHoc(details["group"], target, tuple(sorted(offsets)), origin)
 
 
 def read_text(path: Path) -> str:

@@ -72,6 +72,12 @@ class Session:
     def requests_sent(self) -> int:
         return self._sent + (self._cluster.requests_sent if self._cluster else 0)
 
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Return how many brokers have answered, of how many; None before the first answer."""
+        cluster = self._cluster
+        return (len(cluster.answered), len(cluster.brokers)) if cluster else None
+
     async def ask(self, use: Callable[[Cluster], Awaitable[Result]]) -> Result:
         """Run `use` with the open cluster, its requests within the session's seconds.
 
@@ -99,16 +105,21 @@ class Session:
 
 
 class _Metered(Cluster):
-    """A cluster that measures how long answered requests were under way; overlaps count once."""
+    """A cluster that measures how long answered requests were under way; overlaps count once.
+
+    answered: the brokers that have answered a request of their own.
+    """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.busy = 0.0
+        self.answered: set[int] = set()
         self._until = 0.0
 
-    async def ask(self, *given: Any, **named: Any) -> Any:
+    async def ask(self, broker: int, *given: Any, **named: Any) -> Any:
         begin = time.monotonic()
-        answer = await super().ask(*given, **named)
+        answer = await super().ask(broker, *given, **named)
+        self.answered.add(broker)
         self._count(begin)
         return answer
 

@@ -6,8 +6,7 @@ from collections.abc import Coroutine, Mapping
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.recent_contests import not_named
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
-from eoctl.operations.doctor.collecting import collect
-from eoctl.operations.doctor.doctor_answer import bounds_reached
+from eoctl.operations.doctor.doctor_answer import accepted_as_notes, bounds_reached, running
 from eoctl.operations.doctor.doctor_answer import unknown_as_missing as doctor_unknown
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Configs, Source
@@ -15,9 +14,11 @@ from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
+from recovery.doctor.accepting import refuse_unknown, split_findings
 from recovery.doctor.as_checks import check_rows as doctor_rows
 from recovery.doctor.findings import judged
-from recovery.doctor.rules import RULES
+from recovery.doctor.rules import RULES, WITHOUT_APP
+from recovery.doctor.versions import VersionRange
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.sizes import byte_size
@@ -48,6 +49,12 @@ class Checked(Value):
     answer: Answer
     samples: tuple[Sample, ...]
     diagnosis: Diagnosis
+
+
+class Doctor(Value):
+    """`--doctor`. broker_version: what somebody says that the brokers run."""
+
+    broker_version: VersionRange | None = None
 
 
 def thresholds(configured: CheckThresholds) -> Thresholds:
@@ -84,18 +91,23 @@ async def check(
     settings: Settings,
     *,
     pause: float,
-    doctor: Cluster | None = None,
+    doctor: Doctor | None = None,
 ) -> Checked:
     """Return one row per rule that is on, and the metrics. Known gaps of the context are notes.
 
-    doctor: the cluster whose settings are judged too, with a row per rule of `doctor`.
+    doctor: judge settings too, with a row per rule of `doctor`; what the context accepts is noted.
     """
     split_accepted((), context.accept_missing)  # report a wrong name before any request
+    refuse_unknown(context.accept_findings, RULES)
     began = time.monotonic()
-    observed = await _observe(source, limits, settings, pause)
+    observed = await _observe(source, limits, settings, pause, all_ids=doctor is not None)
     growth = await _growth(source, limits)
-    facts = None if doctor is None else await collect(doctor)
-    found = [] if facts is None else judged(facts, RULES)
+    facts = None
+    if doctor is not None:
+        examined = await source.examined((), observed.transactions)
+        facts = running(examined, doctor.broker_version)
+    judgements = [] if facts is None else judged(facts, WITHOUT_APP)
+    found, accepted = split_findings(judgements, context.accept_findings)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
@@ -105,7 +117,7 @@ async def check(
     if limits.contested_ids is not None and contests is not None:
         rows.append(contested_ids(contests, observed.now, limits.contested_ids))
     if facts is not None:
-        rows += doctor_rows(found, RULES)
+        rows += doctor_rows(found, WITHOUT_APP, accepted)
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
@@ -126,7 +138,9 @@ async def check(
             "context": context.title,
             "scanned": d.scanned,
             "verdicts": verdict_counts(d),
-            "notes": [row.json_values() for row in error_rows(notes)],
+            "notes": [
+                row.json_values() for row in error_rows([*notes, *accepted_as_notes(accepted)])
+            ],
         },
         judging=True,
         finding=any(row.ok is False for row in rows),
@@ -140,12 +154,12 @@ async def check(
 
 
 async def _observe(
-    source: Source, limits: Thresholds, settings: Settings, pause: float
+    source: Source, limits: Thresholds, settings: Settings, pause: float, *, all_ids: bool
 ) -> Observed:
-    """Read everything that the enabled rules need, and no more."""
+    """Read everything that the enabled rules need, and no more. all_ids: described, for doctor."""
     d = await source.diagnose(Scope(), settings, pause=pause)
     within = limits.producer_id_expiry
-    transactions = await source.transactions(TxnFilter(), describe=limits.need_ids)
+    transactions = await source.transactions(TxnFilter(), describe=limits.need_ids or all_ids)
     expiration: int | None = None
     retention: int | None = None
     hidden: list[Missing] = []

@@ -5,8 +5,6 @@ from eoctl.render.doctor_words import mark_of, subject_words
 from eoctl.render.tables import Column
 from recovery.answers import Answer
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.narrowing import about_names
-from recovery.doctor.rules import RULES
 from recovery.plurals import counted
 
 
@@ -16,8 +14,7 @@ def _summary(answer: Answer) -> str:
     text = counted(found, "finding") if found else "no finding"
     if unknown := len(rows) - found:
         text += f", {counted(unknown, 'question')} without an answer"
-    rules = len(about_names(RULES)) if answer.extra["named"] else answer.extra["rules"]
-    return with_gaps(f"{text} by {counted(rules, 'rule')}", answer)
+    return with_gaps(f"{text} by {counted(answer.extra['rules'], 'rule')}", answer)
 
 
 DOCTOR = Table(

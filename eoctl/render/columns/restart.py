@@ -12,6 +12,7 @@ from recovery.plurals import counted
 from recovery.restart.decision import (
     RestartCheck,
     RestartInput,
+    RestartOrigin,
     RestartOutput,
     RestartPlanRow,
     RestartSource,
@@ -30,6 +31,10 @@ def _fed_by(o: RestartOutput) -> str:
     return ",".join(str(f.topic_partition) for f in o.fed_by)
 
 
+def _source_of(o: RestartOrigin) -> str:
+    return f"{o.source_topic}:{o.source_partition}"
+
+
 INPUTS = Table(
     RestartInput,
     (
@@ -40,6 +45,19 @@ INPUTS = Table(
         Column("from", "FROM", "number", lambda i: i.current_offset),
         Column("to", "TO", "number", lambda i: i.restart_offset),
         Column("times", "TIMES (UTC)", "word", _input_times),
+    ),
+)
+ORIGINS = Table(
+    RestartOrigin,
+    (
+        marked(lambda o: None),
+        Column("input", "INPUT", "partition", partition_name),
+        Column("source", "IN THE OTHER CLUSTER", "name", _source_of),
+        Column("source_offset", "COMMITTED", "number"),
+        Column("pairs", "IN BOTH", "number"),
+        Column("read_again", "AGAIN", "number"),
+        Column("left_out", "LEFT OUT", "number"),
+        Column("not_mirrored", "NOT MIRRORED", "number"),
     ),
 )
 SOURCES = Table(
@@ -69,7 +87,12 @@ def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) 
 
     width: the terminal's, None without one.
     """
-    tables = ((INPUTS, row.inputs), (SOURCES, row.sources), (OUTPUTS, row.outputs))
+    tables = (
+        (INPUTS, row.inputs),
+        (ORIGINS, row.origins),
+        (SOURCES, row.sources),
+        (OUTPUTS, row.outputs),
+    )
     for table, rows in tables:
         if rows or (table is INPUTS and not row.sources):
             cells = [table.cells(r) for r in rows]

@@ -5,6 +5,8 @@ from typing import Any
 
 from eoctl.render.columns.change import own_words
 from eoctl.render.columns.diagnose import verdict
+from eoctl.render.columns.doctor import DOCTOR
+from eoctl.render.doctor_words import labelled_parts, mark_of, subject_words
 from eoctl.render.ends import Block
 from eoctl.render.explain import find
 from eoctl.render.plans import plan_facts
@@ -21,6 +23,7 @@ from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import mark
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
+from recovery.doctor.doctor_rows import DoctorRow
 from recovery.plurals import count, counted
 from recovery.quoting import value_words
 from recovery.row import ErrorRow
@@ -44,7 +47,7 @@ class Report(Value):
 
     name: of the bundle, entry or folder. made_at: epoch ms. answer: of `runbook` on the bundle,
     None without a bundle; looks: the times of snapshots, and their subjects. errors: what could not
-    be seen.
+    be seen. doctor: of `doctor` on the bundle, None without a bundle, or if that was not asked.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Report(Value):
     looks: Sequence[tuple[int, str]]
     changes: Sequence[Change]
     errors: Sequence[ErrorRow] = ()
+    doctor: Answer | None = None
 
 
 def page(report: Report) -> str:
@@ -75,6 +79,7 @@ def page(report: Report) -> str:
     sections.append(_timeline(report))
     if report.answer is not None:
         sections.append(_section("One by one", *_stories(report.answer)))
+        sections.append(_doctor(report.doctor))
     sections += [_changes(report.changes), _not_seen(report.errors), _ticket(report)]
     body = tag("body", tag("main", *sections))
     return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{body}\n</html>\n'
@@ -220,6 +225,31 @@ def _strip(row: WhyRow) -> Markup:
 
 def _spans(line: Sequence[tuple[str, str]]) -> Markup:
     return join(tag("span", part, class_=role) for part, role in line)
+
+
+def _doctor(answer: Answer | None) -> Markup:
+    """Return what will hurt later, with what could not be told after it."""
+    if answer is None:
+        said = ["This bundle holds no settings: an older eoctl made it."]
+    else:
+        said = [f"{DOCTOR.summary(answer)}.", *answer.notes]
+    rows = [] if answer is None else [row for row in answer.rows if isinstance(row, DoctorRow)]
+    return _section(
+        "Before the night (doctor)",
+        *(tag("p", text_, class_="dim") for text_ in said),
+        *map(_finding, rows),
+    )
+
+
+def _finding(row: DoctorRow) -> Markup:
+    about = tag("span", subject_words(row), class_=f"tag {_ROLES[mark_of(row)]}")
+    return tag(
+        "section",
+        tag("h3", f"{row.rule} ", about),
+        facts(labelled_parts(row)),
+        *([] if row.command is None else [tag("pre", row.command)]),
+        class_="card",
+    )
 
 
 def _changes(changes: Sequence[Change]) -> Markup:

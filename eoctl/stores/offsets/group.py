@@ -88,6 +88,22 @@ def refuse_kind(kind: str | None, where: str) -> None:
     raise RefusedError(what, where=where, remedy=remedy)
 
 
+def refuse_members(contents: Contents, where: str) -> None:
+    """Raise RefusedError while a group has members, or is of a kind that eoctl never writes.
+
+    Other stores are never refused.
+    """
+    refuse_kind(contents.facts.get("type"), where)
+    state, members = contents.facts.get("state"), contents.facts.get("members")
+    if state not in (None, *EMPTY) or members:
+        known = "" if members is None else f" with {counted(members, 'member')}"
+        raise RefusedError(
+            f"the group is {state}{known}",
+            where=where,
+            remedy="stop the application; a member that died leaves after its session timeout",
+        )
+
+
 class GroupOffsets:
     """The store of [app.store] kind = "kafka-group"."""
 

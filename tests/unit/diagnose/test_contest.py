@@ -9,7 +9,7 @@ from recovery.diagnose.contest import (
     RETRIED_WITHIN_MS,
     WINDOW_MS,
     Contest,
-    contest_of,
+    contests,
     goes_on,
 )
 from recovery.facts import TopicPartition
@@ -30,7 +30,7 @@ def lived(life: Life, rounds: int) -> Contest | None:
     world = World()
     for _ in range(rounds):
         life(world)
-    return contest_of(records(world))
+    return next(iter(contests(records(world))), None)
 
 
 def work(

@@ -10,6 +10,7 @@ import pytest
 
 from recovery.diagnose.held_records import Batch, HeldRecords
 from recovery.formats.records import records
+from tests.share import share
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 ME, OTHERS = 41, (42, 43)
@@ -66,7 +67,7 @@ def offsets(batches: list[Batch]) -> list[int]:
     return [r.offset for b in batches for r in records(b.buffer, b.header)]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(share(300)))
 def test_against_a_decision_record_by_record(seed: int) -> None:
     r = random.Random(seed)
     batches, truth = random_log(r)

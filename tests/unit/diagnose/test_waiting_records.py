@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from recovery.diagnose.waiting_records import waiting
+from tests.share import share
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
 
 T = 1_700_000_000_000
@@ -67,7 +68,7 @@ def random_log(r: random.Random, start: int) -> tuple[list[bytes], list[Truth], 
     return batches, truth, offset
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(share(300)))
 def test_counts_are_those_of_the_records(seed: int) -> None:
     r = random.Random(seed)
     before, _, start = random_log(r, 0)

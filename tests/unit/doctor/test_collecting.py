@@ -1,6 +1,7 @@
 """What `doctor` makes of Metadata: brokers that are away are part of the cluster."""
 
-from eoctl.operations.doctor.collecting import brokers_away, what_hides_held, with_settings
+from eoctl.operations.doctor.collecting import with_settings
+from recovery.doctor.from_partitions import brokers_away, what_hides_held
 from recovery.facts import Facts, Missing, PartitionFacts
 from tests.unit.doctor_facts import MADE, OFFSETS, SAFE, STATE, with_topic
 

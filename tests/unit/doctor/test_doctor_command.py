@@ -1,4 +1,4 @@
-"""The command without a cluster: a bundle is refused, and what its page shows."""
+"""The command without a cluster: what is refused, and what its page shows."""
 
 from typing import Literal
 
@@ -22,10 +22,18 @@ from recovery.doctor.rules import RULES
 from recovery.values import replace
 
 
-@pytest.mark.parametrize("words", [("doctor",), ("check", "--doctor")])
-def test_a_bundle_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*words, "--from", "incident.eoctl"]) == 4
-    assert "a bundle only answers what was seen" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--broker-version", "4.0.1"), "--broker-version: counts only for doctor; add --doctor"),
+        (("--doctor", "--broker-version", "new"), "'new' is no version of Apache Kafka"),
+    ],
+)
+def test_a_version_that_cannot_count_is_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", *words, "--bootstrap-server", "localhost:1"]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["", "orders*", "order?"])
@@ -109,12 +117,10 @@ def test_commands_on_a_secured_listener_need_a_login() -> None:
 
 
 def test_names_count_only_the_rules_that_can_be_about_them() -> None:
-    extra = {"rules": len(RULES), "named": ["orders"]}
-    named = Answer("doctor", "c", 0, [], extra=extra)
-    assert DOCTOR.summary(named) == f"no finding by {len(RULES) - 7} rules"
+    for number in (len(RULES), 13):
+        answer = Answer("doctor", "c", 0, [], extra={"rules": number, "named": []})
+        assert DOCTOR.summary(answer) == f"no finding by {number} rules"
     assert names_notes(["orders"]) == [
         "7 rules about brokers and the cluster left out: leave out the names to see them"
     ]
-    everything = replace(named, extra={**extra, "named": []})
-    assert DOCTOR.summary(everything) == f"no finding by {len(RULES)} rules"
     assert names_notes([]) == []

@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from eoctl.kafka.read.chunks import Chunk, Range
-from eoctl.kafka.read.recent_log import Tail, Tails
+from eoctl.kafka.read.recent_log import OF_RECORDS, Records, Tail, Tails
 from eoctl.render.doctor_words import commit_notes, harm_of, remedy_of, sign_words
 from recovery.doctor.commit_rules import mixed_commits
 from recovery.doctor.commit_ways import commit_ways, group_records
@@ -202,16 +202,15 @@ def test_only_a_named_group() -> None:
 def test_what_the_bounds_left_out_is_said() -> None:
     topic = "__consumer_offsets"
     ranges = tuple(Range(topic, number, 0, 5) for number in range(2))
-    tail = Tail(
-        Tails(topic, 50, ranges, frozenset({0})), lambda part, n: group_records(part.data, n)
-    )
+    sink = Records(lambda part, n: group_records(part.data, n))
+    tail = Tail(Tails(topic, 50, NOW - 1, OF_RECORDS, ranges, frozenset({0})), sink)
     tail.take(Chunk(topic, 0, 0, 5, log("TPTPT"), None, 9, 9, 0))
-    assert [r.offset for r in tail.records] == [0, 1, 2, 3, 4]
-    assert tail.read_from(NOW - 1) == NOW
+    assert [r.offset for r in sink.records] == [0, 1, 2, 3, 4]
+    assert tail.read_from == NOW
     assert commit_notes(healthy(now=NOW)) == []
     back, end = commit_notes(healthy(commits_from=NOW - 42_000, commits_unfinished=len(tail.ends)))
     assert back == (
-        "mixed-commits: only the last 42 s were read, since __consumer_offsets has more than "
-        "40,000 records of the last 1 h"
+        "mixed-commits: only the last 42 s were read, since __consumer_offsets has more "
+        "records of the last 1 h than are read in one look"
     )
     assert "1 partition of __consumer_offsets not read to the end" in end

@@ -87,6 +87,11 @@ def test_an_aborted_commit_does_not_count() -> None:
     assert (found.offset, found.last) == (20, True)
 
 
+def test_a_deletion_takes_what_a_transaction_holds() -> None:
+    """As the coordinator does: a COMMIT afterwards brings nothing back."""
+    assert read(commit(1, 20, (7, 2)), commit(2, None), marker(3, 7, COMMIT, epoch=2)) is None
+
+
 def test_another_producers_marker_ends_nothing() -> None:
     assert read(commit(3, 40, (7, 2)), marker(4, 8, COMMIT)) is None
 

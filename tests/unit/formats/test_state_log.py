@@ -16,6 +16,7 @@ from recovery.formats.reader import CorruptError, UnknownVersion
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.log_part import Wholeness, part_of
 from recovery.inspect.state_log import Fetched, state_log
+from tests.share import share
 from tests.unit.formats_build import Item, batch, seal
 
 T = 1_700_000_000_000
@@ -135,7 +136,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(headers, "has_numpy", lambda: bool(request.param))
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", range(share(400)))
 def test_as_the_records_say(seed: int) -> None:
     r = random.Random(seed)
     batches, left, present, end = random_log(r)
@@ -287,7 +288,7 @@ def test_lone_records_are_found_as_they_are_decoded(monkeypatch: pytest.MonkeyPa
     assert set(part.others) == set(range(3000)) - set(expected)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(share(60, 30)))
 def test_damaged_records_never_leave_the_buffer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any byte may be wrong where no CRC was looked at: no index error, no made-up answer."""
     monkeypatch.setattr(headers, "has_numpy", lambda: True)

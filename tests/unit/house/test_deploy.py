@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from recovery.watch.check_rules import Thresholds
 from recovery.watch.metrics import HELP, SERIES_HELP
 from tests.docs.test_examples import parse
 
@@ -65,8 +66,48 @@ def commands() -> list[str]:
             for args in re.findall(r"^ *args: (.*)$", file.read_text(), re.M)
         ]
     rules = (DEPLOY / "prometheus" / "eoctl-rules.yaml").read_text()
-    found += re.findall(r"next: eoctl (.*)$", re.sub(r"\{\{.*?\}\}", "x", rules), re.M)
+    found += re.findall(r"(?:next|runbook): eoctl (.*)$", re.sub(r"\{\{.*?\}\}", "x", rules), re.M)
     return found
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The alerting rules, as Prometheus reads them."""
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "eoctl-rules.yaml").read_text())
+    return [alert for group in rules["groups"] for alert in group["rules"]]
+
+
+def test_each_alert_names_a_page_that_exists() -> None:
+    for alert in alerts():
+        page = alert["annotations"]["runbook"]
+        name = page.removeprefix("eoctl runbook ")
+        path = page.removeprefix("docs/") if name == page else f"runbooks/{name}.md"
+        assert (DEPLOY.parent / path).is_file(), alert["alert"]
+
+
+def test_each_rule_of_check_has_one_alert_that_speaks_of_it() -> None:
+    rules = {*Thresholds.__struct_fields__} - {"verdicts"} | {"verdicts.orphan"}
+    selectors = [
+        re.findall(r'eoctl_check_rule\{rule([!=~]+)"(.*?)", result="finding"', alert["expr"])
+        for alert in alerts()
+    ]
+    named = [found for [found] in filter(None, selectors)]
+    assert len(named) == 5
+    for rule in rules:
+        fires = [bool(re.fullmatch(text, rule)) != (sign == "!~") for sign, text in named]
+        assert fires.count(True) == 1, rule
+    words = {word for _, text in named for word in text.split("|") if word != "verdicts[.].+"}
+    assert words <= rules, "no rule is called so"
+
+
+def test_each_alert_is_tested() -> None:
+    text = (DEPLOY / "prometheus" / "eoctl-rules-test.yaml").read_text()
+    fired = {
+        case["alertname"]
+        for group in yaml.safe_load(text)["tests"]
+        for case in group["alert_rule_test"]
+        if case["exp_alerts"]
+    }
+    assert {alert["alert"] for alert in alerts()} - fired == {"EoctlFinding", "EoctlCannotTell"}
 
 
 def test_each_command_exists() -> None:

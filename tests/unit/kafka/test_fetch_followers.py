@@ -285,3 +285,110 @@ def test_progress_follows_the_records() -> None:
     asyncio.run(pump.run([Range("t", 0, 2, 9)], lambda chunk: None))
     assert not pump.failed
     assert done == [*[(n, 9) for n in range(1, 8)], (7, 9)]
+
+
+class Alone(Brokers):
+    """A leader alone. log: the offsets of its batches. lso: its last stable offset."""
+
+    def __init__(self, log: list[int], high: int, lso: int | None = None) -> None:
+        super().__init__(
+            {LEADER: [(o, 5) for o in log], FOLLOWER: []}, high, lambda *_: (NONE, high), gives=0
+        )
+        self.settings.client_rack = ""
+        self.lso = high if lso is None else lso
+        self.asked: list[int] = []
+        self.error = NONE
+
+    def fetched(self, broker: int, question: Any) -> FetchAnswer:
+        [topic] = question.topics
+        [asked] = topic.partitions
+        self.asked.append(asked.fetch_offset)
+        limit = self.lso if question.isolation_level else self.high
+        there = [o for o, _ in self.logs[LEADER] if asked.fetch_offset <= o < limit]
+        records = b"".join(batch(o, [Item(0)], leader_epoch=5) for o in there[:1])
+        if self.error:
+            records = b""
+        part = PartitionData(
+            "t", 0, self.error, self.high, self.lso, 0, ((7, 1),), memoryview(records), -1
+        )
+        return FetchAnswer(NONE, (part,))
+
+
+def read_alone(brokers: Any, *ranges: tuple[int, int], isolation: int = 0, **more: Any) -> Any:
+    async def run() -> list[Any]:
+        wanted = [Range("t", 0, *r) for r in ranges]
+        return [item async for item in fetch.read(brokers, wanted, isolation=isolation, **more)]
+
+    *chunks, ended = asyncio.run(run())
+    return chunks, ended
+
+
+@pytest.mark.parametrize(("start", "end"), [(3, 3), (4, 3)])
+def test_an_empty_range_ends_where_it_begins_and_nobody_is_asked(start: int, end: int) -> None:
+    brokers = Alone([0, 1, 2], 3)
+    assert read_alone(brokers, (start, end)) == ([], Ended("t", 0, start))
+    assert brokers.asked == []
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_each_chunk_says_where_it_stands(isolation: int) -> None:
+    chunks, ended = read_alone(Alone([0, 1, 2], 9, 7), (1, 3), isolation=isolation)
+    assert ended == Ended("t", 0, 3)
+    assert [(c.fetch_offset, c.next_offset, c.broker, c.by_follower) for c in chunks] == [
+        (1, 2, LEADER, False),
+        (2, 3, LEADER, False),
+    ]
+    assert {(c.high_watermark, c.last_stable_offset, c.log_start_offset) for c in chunks} == {
+        (9, 7, 0)
+    }
+    assert {c.aborted for c in chunks} == {((7, 1),) if isolation else None}
+
+
+@pytest.mark.parametrize(
+    ("most", "expected", "error"),
+    [(1, 1, fetch.ENOUGH), (2, 2, fetch.ENOUGH), (3, 3, None), (4, 3, None)],
+)
+def test_as_many_chunks_as_are_enough(most: int, expected: int, error: str | None) -> None:
+    chunks, ended = read_alone(Alone([0, 1, 2], 3), (0, 3), most_chunks=most)
+    assert len(chunks) == expected
+    assert (ended.error, ended.position) == (error, expected)
+
+
+@pytest.mark.parametrize(
+    ("isolation", "limit", "what"), [(0, 5, "high watermark"), (1, 3, "last stable offset")]
+)
+def test_a_range_beyond_what_is_shown(isolation: int, limit: int, what: str) -> None:
+    """Where records are shown up to it, its end is not an end of the log."""
+    chunks, ended = read_alone(Alone([0, 1, 2, 3, 4, 5], 5, 3), (0, 6), isolation=isolation)
+    assert len(chunks) == limit
+    assert (ended.error, ended.position) == (fetch.ABOVE, limit)
+    assert ended.detail == f"the {what} is {limit}"
+
+
+@pytest.mark.parametrize("end", [6, 8])
+def test_offsets_that_compaction_left_empty_are_passed(end: int) -> None:
+    """After several answers without a record; the broker that gave none is named."""
+    brokers = Alone([0, 1], 8)
+    chunks, ended = read_alone(brokers, (0, end))
+    assert len(chunks) == 2
+    assert ended == Ended("t", 0, end, broker=LEADER)
+    assert brokers.asked.count(2) >= fetch_reader.SURE_EMPTY
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "detail"),
+    [
+        (1, "OFFSET_OUT_OF_RANGE", "offset 0 is no longer in the log, or not yet"),
+        (29, "TOPIC_AUTHORIZATION_FAILED", "READ on the topic is not granted"),
+        (42, "INVALID_REQUEST", "the leader refused the read"),
+        (6, "NOT_LEADER_OR_FOLLOWER", "the leader moved"),
+        (56, "KAFKA_STORAGE_ERROR", "its leader cannot read it"),
+    ],
+)
+def test_what_a_leader_refuses(code: int, name: str, detail: str) -> None:
+    """What a move could explain is asked again for a while; the rest is told at once."""
+    brokers = Alone([0], 1)
+    brokers.error = code
+    chunks, ended = read_alone(brokers, (0, 1))
+    assert (chunks, ended.error, ended.detail) == ([], name, detail)
+    assert (len(brokers.asked) > 1) is (name in fetch_reader.MOVED)

@@ -14,6 +14,7 @@ from recovery.merge.merge_request import MergePart, ReplayRequest
 from recovery.merge.reading import no_record
 from recovery.merge.replay import Base, Replay, ReplayPosition
 from spark_jobs.merge_rows import _checked
+from tests.share import share
 
 MERGE = TopicPartition("m", 3)
 SCHEMA = pa.schema(
@@ -152,7 +153,7 @@ def test_records_that_could_not_be_written_as_they_are(
     assert ("--engine local" in refused) is local_takes_it
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(share(150, 30)))
 def test_rows_are_refused_and_dropped_as_the_local_engine_does(seed: int) -> None:
     draw = random.Random(seed)
     inputs, log = world(draw)

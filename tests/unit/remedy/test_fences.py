@@ -360,7 +360,8 @@ def test_a_fence_is_over_only_where_nothing_of_it_is_open(
     async def producers(*given: Any) -> Any:
         if epoch is None:
             return {}, []
-        return {here: (ProducerFacts(*here, PID, epoch, 1, 1, 0, start),)}, []
+        another = ProducerFacts(*here, OTHER, 1, 1, 1, 0, 5)  # is open there, too
+        return {here: (ProducerFacts(*here, PID, epoch, 1, 1, 0, start), another)}, []
 
     monkeypatch.setattr(shutting_out, "described", described)
     monkeypatch.setattr(collect, "producers", producers)

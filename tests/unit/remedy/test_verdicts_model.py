@@ -24,7 +24,7 @@ from recovery.inspect.lost_markers import decisions_on, past_of, with_origins
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.remedy.repairs import commit_refused, marker_for, raise_first, remedy_allowed
 from recovery.values import replace
-from tests.share import share
+from tests.share import fewer
 from tests.unit.transaction_model import (
     STATE_PARTITIONS,
     TEN_YEARS,
@@ -90,7 +90,7 @@ EYES = st.builds(
     clock=ANY_CLOCK,
 ) | st.just(Eyes())
 many = settings(
-    max_examples=share(5000, 100), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=fewer(5000, 300), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -10,7 +10,9 @@ from eoctl.render.report.page import Change, Report, page
 from eoctl.render.sanitise import visible
 from recovery.answers import Answer
 from recovery.change.journal_rows import JournalEventRow, JournalRow
+from recovery.diagnose.diagnosis_rows import EvidenceRow
 from recovery.diagnose.why_rows import OwnerRow
+from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
 from recovery.inspect.cluster_rows import StripRow
 from recovery.row import ErrorRow
 from tests.unit.render.test_render_why import HOSTILE, NOW, hanging, page_row
@@ -105,6 +107,17 @@ def report(name: str, **more: Any) -> Report:
         saw=None,
         found=False,
     )
+    finding = DoctorRow(
+        rule="few-copies",
+        subject=SubjectRow(kind="topic", name=name),
+        state="finding",
+        evidence=[EvidenceRow(code="held", text=name, data={})],
+        harm=name,
+        remedy=name,
+        command=name,
+        sources=[name],
+        lacks=None,
+    )
     given: dict[str, Any] = {
         "name": name,
         "made_at": NOW,
@@ -113,6 +126,7 @@ def report(name: str, **more: Any) -> Report:
         "looks": [(NOW - 5_000, name)],
         "changes": [Change(change, None, [event])],
         "errors": [error],
+        "doctor": Answer("doctor", "cluster", NOW, [finding], extra={"rules": 20, "named": []}),
     }
     return Report(**given | more)
 
@@ -150,13 +164,16 @@ def test_all_parts_are_there() -> None:
         "no coordinator lists producer id 4001",
         "its coordinator would abort it",
         "^ LSO 182736450",
+        "Before the night (doctor)",
+        "1 finding by 20 rules.",
     ):
         assert part in PLAIN.text, part
 
 
 def test_without_anything() -> None:
     answer = Answer("runbook", None, NOW, [], extra=EXTRA | {"held_back": 0, "held_offsets": 0})
-    text = Parsed(page(report("empty", answer=answer, looks=[], changes=[]))).text
+    text = Parsed(page(report("empty", answer=answer, looks=[], changes=[], doctor=None))).text
+    assert "This bundle holds no settings: an older eoctl made it." in text
     assert "Nothing was held back" in text
     assert "Timeline" not in text
     assert Parsed(page(report("none", answer=None, looks=[], changes=[]))).text

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from eoctl.host.program import itself
 from eoctl.lab import demo
 from eoctl.lab.cluster import lab_names, load
 from eoctl.lab.job import job_folder
@@ -74,7 +75,7 @@ def _refuse_left(typed: str, temporary: Path, began: float) -> None:
 
 def _run(words: list[str], into: Path | None, environ: dict[str, str]) -> int:
     """Run eoctl. What it prints into a file is shown as well."""
-    argv = [sys.executable, "-m", "eoctl", *words]
+    argv = [*itself(), *words]
     if into is None:
         return subprocess.run(argv, env=environ, check=False).returncode
     done = subprocess.run(argv, env=environ, check=False, stdout=subprocess.PIPE)

@@ -10,17 +10,17 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import AllContexts, Connection, Format, option
 from eoctl.cli.runner import of_bundle, run_each
 from eoctl.host.clock import now_ms
-from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import with_cluster
 from eoctl.operations.watch import check_answer
-from eoctl.operations.watch.check_answer import Checked
+from eoctl.operations.watch.check_answer import Checked, Doctor
 from eoctl.render.columns.watch import CHECK, amount
 from eoctl.settings.context import Context, config_for, state_dir
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.textfile import write_whole
 from recovery.answers import Answer, worst
+from recovery.doctor.versions import by_hand
 from recovery.errors import BusyError, EoctlError, Exit, UnreachableError, UsageError
 from recovery.plurals import counted
 from recovery.row import ErrorRow
@@ -41,9 +41,10 @@ def check(
     nagios: Annotated[
         bool, option("--nagios", "one line with perfdata; exit status 0, 2 or 3")
     ] = False,
-    doctor: Annotated[
-        bool, option("--doctor", "the rules of `eoctl doctor` too; not on bundles")
-    ] = False,
+    doctor: Annotated[bool, option("--doctor", "the rules of `eoctl doctor` too")] = False,
+    broker_version: Annotated[
+        str | None, option("--broker-version VERSION", "with --doctor: what the brokers run")
+    ] = None,
     all_contexts: AllContexts = False,
 ) -> int:
     """Check the rules of the config file's [check], for cron.
@@ -51,7 +52,7 @@ def check(
     Exit status 1: a finding; 3: incomplete, and no finding; 75: another check of this cluster runs.
     """
     try:
-        named, results = _run(connection, limits, all_contexts, doctor)
+        named, results = _run(connection, limits, all_contexts, _doctor(doctor, broker_version))
         if textfile is not None:
             _write_metrics(textfile, named, results)
     except EoctlError as error:
@@ -69,19 +70,26 @@ def check(
     return status
 
 
+def _doctor(wanted: bool, broker_version: str | None) -> Doctor | None:
+    """Return what `--doctor` asks for; None without it. Raises UsageError."""
+    if broker_version is None:
+        return Doctor() if wanted else None
+    if not wanted:
+        raise UsageError("counts only for doctor", where="--broker-version", remedy="add --doctor")
+    return Doctor(by_hand(broker_version))
+
+
 def _run(
-    connection: Connection, limits: Limits, all_contexts: bool, doctor: bool
+    connection: Connection, limits: Limits, all_contexts: bool, doctor: Doctor | None
 ) -> tuple[Sequence[Context], Sequence[Result]]:
     thresholds = check_answer.thresholds(config_for(connection.connect).check)
 
-    async def looked(source: Source, context: Context, examined: Cluster | None = None) -> Checked:
+    async def looked(source: Source, context: Context) -> Checked:
         settings, interval = limits.settings(context), limits.interval
         return await check_answer.check(
-            source, context, thresholds, settings, pause=interval, doctor=examined
+            source, context, thresholds, settings, pause=interval, doctor=doctor
         )
 
-    if doctor and connection.from_ is not None:
-        connection.one()  # refuses a bundle, which holds no settings
     if (path := connection.bundle()) is not None:
         checked, context = of_bundle(path, looked)
         return [context], [checked]
@@ -95,9 +103,7 @@ def _run(
             return with_cluster(
                 context,
                 connection.seconds(),
-                lambda cluster: check_answer.alone(
-                    cluster, looked(Live(cluster), context, cluster if doctor else None)
-                ),
+                lambda cluster: check_answer.alone(cluster, looked(Live(cluster), context)),
             )
 
     results = run_each(named, run)

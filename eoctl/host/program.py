@@ -1,0 +1,11 @@
+"""eoctl itself as a program: how it is started again, and whether it is the one-file kind."""
+
+import sys
+
+ONE_FILE = bool(getattr(sys, "frozen", False))
+"""Packed with its Python (`make binary`): nothing can be installed into it."""
+
+
+def itself() -> list[str]:
+    """Return the words that start eoctl again, to be followed by a command."""
+    return [sys.executable] if ONE_FILE else [sys.executable, "-m", "eoctl"]

@@ -1,0 +1,178 @@
+"""Judge where a group continues in another cluster: the offset, the guarantee, and the reasons.
+
+The rules: docs/failover.md. A is the cluster that the group leaves, B the one that it goes to.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from recovery.audit.mirror_place import Continued, Place
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.plurals import counted
+from recovery.quoting import some
+from recovery.restart.adhoc import End
+from recovery.restart.decision import Check, Promise, RestartOrigin
+from recovery.values import Value
+
+
+class Found(Value):
+    """A partition of the group, and where it is in the mirror.
+
+    source, offset, leader_epoch: as committed in A. start: of B's log, which counts up to its last
+    stable offset. pairs: records that are in both logs. records: in B's. returning: records that
+    the group has read and the mirror has still to copy. behind: all that it has still to copy.
+    held: offsets of B that an open transaction holds; they count as not copied.
+    timed: timestamps were compared; deleted: older records are missing in one of the logs.
+    compacted: A may be. not_proven: why A's log may not be the one that the group has read.
+    """
+
+    source: TopicPartition
+    offset: int
+    leader_epoch: int | None
+    mirror: TopicPartition
+    start: int
+    place: Place
+    pairs: int
+    records: int
+    returning: int = 0
+    behind: int = 0
+    held: int = 0
+    timed: bool = True
+    deleted: bool = False
+    compacted: bool = False
+    not_proven: str | None = None
+
+    def chosen(self, at: End | None) -> Continued:
+        """Return the exact place, or the end of the range that was asked for."""
+        place = self.place
+        return place.exact or (place.latest if at == "latest" else place.earliest)
+
+
+def refuse_unpaired(found: Found) -> None:
+    """Raise RefusedError if nothing shows that this is the source's mirror."""
+    if found.pairs:
+        return
+    where = str(found.mirror)
+    if found.records:
+        raise RefusedError(
+            f"none of its {counted(found.records, 'record')} is one of {found.source}'s: it is not "
+            "its mirror, or the records are changed on the way",
+            where=where,
+            remedy="name the mirror with --map, or restart by time: --to-datetime",
+        )
+    if found.start > 0:
+        raise RefusedError(
+            f"it is empty and begins at {found.start}: whatever was mirrored is deleted",
+            where=where,
+            remedy="nothing says what of it the group has read: choose with --to-offset",
+        )
+
+
+def refuse_ranges(found: Sequence[Found]) -> None:
+    """Raise RefusedError if records do not say where a partition continues: an end is chosen."""
+    ranges = [f for f in found if f.place.exact is None]
+    if not ranges:
+        return
+    texts = [
+        f"{f.mirror} continues between {low.offset} and {high.offset}: from {low.offset} "
+        f"{counted(low.again, 'record comes', 'records come')} again, from {high.offset} "
+        f"{counted(high.left, 'record is', 'records are')} left out"
+        for f in ranges
+        for low, high in [(f.place.earliest, f.place.latest)]
+    ]
+    raise RefusedError(
+        f"no offset has all before it that was read, and all after it that was not: {some(texts)}",
+        remedy="add --at earliest (repeats) or --at latest (leaves out)",
+    )
+
+
+def promise(found: Sequence[Found], at: End | None) -> Promise:
+    """Return the guarantee of all partitions together, and what it rests on."""
+    left = [text for f in found for text in _left_out(f, f.chosen(at))]
+    again = [text for f in found for text in _again(f, f.chosen(at))]
+    if left:
+        more = f"; {some(again, 4)}" if again else ""
+        return Promise("at-most-once", f"{some(left, 4)}{more}")
+    if again:
+        return Promise("at-least-once", some(again, 4))
+    pairs = counted(sum(f.pairs for f in found), "record")
+    return Promise(
+        "exactly-once",
+        f"{pairs} of both clusters pair: what the group has read is before the new offsets, "
+        "everything else after them, once",
+    )
+
+
+def _left_out(f: Found, c: Continued) -> Iterator[str]:
+    name = f.mirror
+    if c.left:
+        yield f"{name}: {counted(c.left, 'record')} before {c.offset} that the group has not read"
+    if f.place.lost:
+        yield f"{name} lacks {counted(f.place.lost, 'record')} that the group has not read"
+    if c.only_before and not f.compacted:
+        yield f"{name}: {counted(c.only_before, 'record')} before {c.offset} that only B has"
+    if f.deleted and not f.timed:
+        yield (
+            f"{name} has its own timestamps and older records are deleted: equal records "
+            "may be taken for each other"
+        )
+
+
+def _again(f: Found, c: Continued) -> Iterator[str]:
+    name = f.mirror
+    if c.again:
+        yield f"{name}: {counted(c.again, 'record comes', 'records come')} again"
+    if f.returning:
+        records = counted(f.returning, "record")
+        yield f"{name}: the mirror has still to copy {records} that the group has read, or again"
+    if c.repeated:
+        records = counted(c.repeated, "record")
+        yield f"{name}: {records} may be copies of records that A no longer has"
+    if c.hidden:
+        records = counted(c.hidden, "record")
+        yield f"{name}: {records} that A aborted, or has not decided"
+
+
+def checks(f: Found, at: End | None) -> Iterator[Check]:
+    """Yield what was compared, and what is assumed."""
+    where, chosen = str(f.mirror), f.chosen(at)
+    fields = "timestamp, key, value and headers" if f.timed else "key, value and headers"
+    text = f"{counted(f.pairs, 'record')} of both clusters are equal in {fields}"
+    yield Check("paired", True if f.pairs else None, text, where)
+    if f.returning:
+        text = f"wait until the mirror has come to {f.source} {max(f.offset, f.place.reach)}, "
+        yield Check("mirrored", False, text + "and plan again: then these records are there", where)
+    elif f.behind:
+        text = f"{counted(f.behind, 'record')} of A are not mirrored yet: they follow"
+        yield Check("mirrored", None, text, where)
+    if f.held:
+        text = f"an open transaction in B holds {counted(f.held, 'offset')}, which were not "
+        yield Check("held", None, text + f"compared: see `eoctl why {where}`", where)
+    if chosen.new:
+        text = f"{counted(chosen.new, 'record')} after the new offset are only in B: they are read"
+        yield Check("only-in-b", None, text, where)
+    if f.compacted and chosen.only_before:
+        text = f"{counted(chosen.only_before, 'record')} before the new offset are only in B: A is "
+        yield Check("only-in-b", None, text + "compacted and may have had them", where)
+    if f.not_proven is not None:
+        yield Check("source-log", None, f.not_proven, where)
+
+
+def origin(f: Found, at: End | None) -> RestartOrigin:
+    """Return the row that says where a new offset comes from."""
+    chosen, place = f.chosen(at), f.place
+    low, high = (chosen, chosen) if place.exact else (place.earliest, place.latest)
+    return RestartOrigin(
+        topic=f.mirror.topic,
+        partition=f.mirror.partition,
+        source_topic=f.source.topic,
+        source_partition=f.source.partition,
+        source_offset=f.offset,
+        source_leader_epoch=f.leader_epoch,
+        earliest_offset=low.offset,
+        latest_offset=high.offset,
+        pairs=f.pairs,
+        read_again=chosen.again + chosen.repeated + chosen.hidden + f.returning,
+        left_out=chosen.left + place.lost + (0 if f.compacted else chosen.only_before),
+        not_mirrored=f.behind,
+    )

@@ -1,0 +1,1 @@
+"""The commits of a group, as `__consumer_offsets` keeps them."""

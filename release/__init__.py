@@ -1,0 +1,1 @@
+"""What is shipped beside the wheel: eoctl in one file (`make binary`)."""

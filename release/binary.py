@@ -1,0 +1,156 @@
+"""`make binary`: dist/eoctl-linux-MACHINE, eoctl with its Python in one file, from the wheel.
+
+PyInstaller packs a folder; one_file.sh in front of its archive unpacks it once per user, so that a
+start costs what a start of the folder costs and no mount point need allow programs but one.
+Beside it SHA256SUMS and an SBOM (CycloneDX 1.6) of what is in it.
+"""
+
+import hashlib
+import io
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WORK = ROOT / "build" / "binary"
+DIST = ROOT / "dist"
+EXTRAS = ("sql", "serde", "exporter")
+"""What is in the file beside the base. `data` and `spark` would make it five times as large."""
+PACKAGES = ("eoctl", "recovery", "tui", "spark_jobs")
+FILES_OF = (*PACKAGES, "textual", "rich", "confluent_kafka", "kafka", "psycopg", "psycopg_binary")
+DYNAMIC = ("fastavro", "google.protobuf", "sqlalchemy.dialects.postgresql", "prometheus_client")
+LAST = "base_library.zip"
+"""A file of every PyInstaller folder: where it is missing, the folder is not whole."""
+
+
+def _run(*words: object) -> None:
+    subprocess.run([str(word) for word in words], check=True)
+
+
+def installed() -> Path:
+    """Install the wheel with EXTRAS and PyInstaller, versions as in requirements.lock, and return
+    the Python of that environment."""
+    python = WORK / "venv" / "bin" / "python"
+    uv = Path(sys.executable).with_name("uv")
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    wheels = WORK / "wheel"
+    _run(uv, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--wheel",
+         "--out-dir", wheels, ROOT)  # fmt: skip
+    wanted = WORK / "requirements.txt"
+    extras = [f"--extra={extra}" for extra in (*EXTRAS, "binary")]
+    _run(uv, "pip", "compile", "--quiet", "--python", sys.executable, "--generate-hashes", *extras,
+         "-c", ROOT / "requirements.lock", ROOT / "pyproject.toml", "-o", wanted)  # fmt: skip
+    _run(sys.executable, "-m", "venv", "--without-pip", WORK / "venv")
+    _run(uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", wanted)
+    _run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *wheels.glob("*.whl"))
+    return python
+
+
+def folder(python: Path) -> Path:
+    """Return the folder that PyInstaller makes: a program and the files that it needs."""
+    words = [f"--collect-all={name}" for name in FILES_OF]
+    words += [f"--collect-submodules={name}" for name in DYNAMIC]
+    words += [f"--copy-metadata={name}" for name in ("eoctl", "confluent-kafka", "kafka-python")]
+    for name in ("tkinter", "setuptools", "pkg_resources", "PyInstaller"):
+        words.append(f"--exclude-module={name}")
+    _run(python, "-m", "PyInstaller", "--noconfirm", "--log-level=ERROR", "--name=eoctl", *words,
+         f"--distpath={WORK}", f"--workpath={WORK / 'work'}", f"--specpath={WORK}",
+         Path(__file__).with_name("start.py"))  # fmt: skip
+    return WORK / "eoctl"
+
+
+def archive(made: Path) -> bytes:
+    """Return the folder as tar.gz; names sorted, times and owners left out."""
+
+    def anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+        info.mtime = info.uid = info.gid = 0
+        info.uname = info.gname = ""
+        return info
+
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz", compresslevel=9) as tar:
+        for path in sorted(made.rglob("*")):
+            tar.add(path, path.relative_to(made), recursive=False, filter=anonymous)
+    return held.getvalue()
+
+
+def newest_glibc(made: Path) -> str:
+    """Return the newest glibc symbol version that a file of the folder asks for."""
+    asked = {
+        tuple(map(int, found.split(b".")))
+        for path in made.rglob("*")
+        if path.is_file()
+        for found in re.findall(rb"GLIBC_(\d+(?:\.\d+)+)\0", path.read_bytes())
+    }
+    return ".".join(map(str, max(asked)))
+
+
+def one_file_path() -> Path:
+    """Return where the file is."""
+    return DIST / f"eoctl-linux-{platform.machine()}"
+
+
+def one_file(made: Path) -> Path:
+    """Write the file, and return it."""
+    packed = archive(made)
+    script = Path(__file__).with_name("one_file.sh").read_text()
+    values = {
+        "MACHINE": platform.machine(),
+        "GLIBC": newest_glibc(made),
+        "SUM": hashlib.sha256(packed).hexdigest()[:16],
+        "LAST": LAST,
+        "LINES": str(script.count("\n") + 1),
+    }
+    script = re.sub(r"@(\w+)@", lambda found: values[found[1]], script)
+    DIST.mkdir(exist_ok=True)
+    path = one_file_path()
+    path.write_bytes(script.encode() + packed)
+    path.chmod(0o755)
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB; needs glibc {values['GLIBC']} or newer")
+    return path
+
+
+def _components(site: Path) -> Iterator[dict[str, object]]:
+    left_out = {"pyinstaller", "pyinstaller-hooks-contrib", "altgraph", "setuptools", "pip"}
+    found: list[Distribution] = list(distributions(path=[str(site)]))
+    for one in sorted(found, key=lambda d: d.name.lower()):
+        if one.name.lower() not in left_out:
+            yield {
+                "type": "library",
+                "name": one.name,
+                "version": one.version,
+                "purl": f"pkg:pypi/{one.name.lower()}@{one.version}",
+            }
+
+
+def sbom(python: Path) -> Path:
+    """Write the list of what is in the file (CycloneDX), and return it."""
+    [site] = (python.parents[1] / "lib").glob("python*/site-packages")
+    parts = [
+        {"type": "platform", "name": "CPython", "version": platform.python_version()},
+        *_components(site),
+    ]
+    path = DIST / "eoctl-sbom.cdx.json"
+    document = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": parts}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return path
+
+
+def main() -> None:
+    """Build all, and write SHA256SUMS."""
+    python = installed()
+    made = [one_file(folder(python)), sbom(python)]
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
+    (DIST / "SHA256SUMS").write_text("".join(sums))
+
+
+if __name__ == "__main__":
+    main()
