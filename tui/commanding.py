@@ -111,6 +111,7 @@ class Commanding(Reading, Changing):
             return
         self.feed.stop()
         self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
+        self.moment = None
         self.forget()
         self.trail.clear()
         self.go(Location(OVERVIEW))

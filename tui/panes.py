@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from recovery.inspect.cluster_rows import OffsetsShowRow
+from tui.board.pictures import lag_picture
 from tui.equal_commands import started_command
 from tui.screens import pages, plan_and_job_pages, recover
 from tui.screens.doctor import finding_page
@@ -27,16 +29,19 @@ from tui.screens.views import (
     View,
 )
 from tui.story import Known, gone_lines, log_of, page_of, story_lines
+from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
+    from tui.board.pictures import Drawing
     from tui.feed.frame import Frame
     from tui.screens.runs import Run
     from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
 
 RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
+LAG_LINES = 8
 Make = Callable[[int], Sequence[Line]]
 
 
@@ -70,7 +75,20 @@ def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequenc
     if row.key in state.gone:
         return lambda width: gone_lines(state.data, row, width)
     known = Known(frame.snapshot, frame.tables["partitions"].by_key, frame.groups)
-    return lambda width: story_lines(known, state.data, row, width)
+    drawing, source = frame.board.drawing, row.source
+    return lambda width: [
+        *story_lines(known, state.data, row, width),
+        *lag_lines(drawing, source, width),
+    ]
+
+
+def lag_lines(drawing: "Drawing", row: object, width: int) -> Sequence[Line]:
+    """Return the lag of a row's group over the time that was seen; nothing of other rows."""
+    if not isinstance(row, OffsetsShowRow):
+        return ()
+    picture = lag_picture(drawing, row.group)
+    title: Line = ((f" {picture.title}, all partitions", "title"),)
+    return [(), title, *picture_lines(picture, width, LAG_LINES)]
 
 
 def wants(s: "Snapshot | None", location: Location, row: "TableRow | None") -> dict[str, object]:

@@ -4,20 +4,26 @@ import datetime
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
 from tui.layout import Layout
 from tui.screens.keys import SUMMARY_OF, UNSORTED
-from tui.screens.views import FINDING, Location
+from tui.screens.views import FINDING, TIMELINE, Location
 from tui.widgets import overlays
 from tui.widgets.lines import Line
 from tui.widgets.overlays import Overlay
 from tui.widgets.panel import Panel
 
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+
 
 class Reading(Layout):
-    """The app with the keys that read what is shown."""
+    """The app with the keys that read what is shown. moment: kept to be compared with another."""
+
+    moment: "Snapshot | None" = None
 
     def action_move(self, step: int) -> None:
         self.scrolled.move(step)
@@ -96,6 +102,29 @@ class Reading(Layout):
             self.say("no open transaction is known here whose records could be shown", "look")
             return
         self.push_screen(Records(self.feed.context, request))
+
+    def action_trace(self) -> None:
+        """Open the timeline of the cursor's transaction, or the page's."""
+        judged = self.row.judged if self.row is not None else next(iter(self.holders), None)
+        name = judged.transactional_id if judged is not None else None
+        if name is None:
+            self.say("no transactional id is known here; enter shows the partition's log", "look")
+            return
+        self.go(Location(TIMELINE, name), remember=True)
+
+    def action_moment(self) -> None:
+        """Keep what is shown; at another moment show what differs from what was kept."""
+        from tui.board.difference import difference_page
+
+        now, kept = self.snapshot, self.moment
+        if now is None:
+            self.say("there is no answer yet")
+        elif kept is None or kept.taken_at == now.taken_at:
+            self.moment = now
+            self.say("this moment is kept; m at another one shows the difference", "key")
+        else:
+            self.moment = None
+            self.push_screen(Overlay("Two moments", partial(difference_page, kept, now)))
 
     def action_equal(self) -> None:
         """Show commands to paste; none of them changes anything."""

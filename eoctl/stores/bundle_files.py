@@ -187,6 +187,15 @@ class Bundle:
         return list(dict.fromkeys(m for part in parts for m in part))
 
 
+def is_bundle(path: Path) -> bool:
+    """Return True if a file begins as bundles do; False also if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"\x1f\x8b"
+    except OSError:
+        return False
+
+
 def listed(facts: Facts) -> SeenFacts:
     """Return facts as a bundle holds them."""
     rows = tuple((*key, states) for key, states in facts.producers.items())

@@ -419,7 +419,8 @@ class StripRow(Row):
     watermark. undecided: the same, but the log was not read that far. control: a marker, outcome
     says which. missing: no record there (compacted, deleted, never used). unread: more than is
     read for a strip. batches, records: how many; what compaction took out of the middle of a batch
-    is no record, though its offset lies in the stretch.
+    is no record, though its offset lies in the stretch. first_timestamp, last_timestamp: of
+    its data, by the producer's clock unless the topic has LogAppendTime; null: none, or not known.
 
     Of a marker also its coordinator_epoch, its timestamp by the leader's clock, and its origin:
     decided by its coordinator, ours (in this host's journal), foreign (nobody decided it, proven by
@@ -439,3 +440,5 @@ class StripRow(Row):
     coordinator_epoch: int | None = None
     timestamp: Timestamp = None
     origin: Literal["decided", "ours", "foreign", "decision-gone"] | None = None
+    first_timestamp: Timestamp = None
+    last_timestamp: Timestamp = None

@@ -40,11 +40,21 @@ class _Stretch:
     producer_epoch: int | None = None
     coordinator_epoch: int | None = None
     timestamp: int | None = None
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
 
     def joins(self, other: "_Stretch") -> bool:
         if self.end != other.first or self.kind != other.kind or self.kind == "control":
             return False
         return (self.producer_id, self.producer_epoch) == (other.producer_id, other.producer_epoch)
+
+    def join(self, other: "_Stretch") -> None:
+        """Add a stretch that joins."""
+        self.end = other.end
+        self.batches += 1
+        self.records += other.records
+        self.first_timestamp = self.first_timestamp or other.first_timestamp
+        self.last_timestamp = max(self.last_timestamp or 0, other.last_timestamp or 0) or None
 
 
 def strip_rows(
@@ -164,6 +174,9 @@ def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
         if end_marker is not None:
             stretch.outcome = end_marker.type
             stretch.coordinator_epoch = end_marker.coordinator_epoch
+    elif header.max_timestamp > 0 and not header.has_delete_horizon:
+        stretch.first_timestamp = min(header.base_timestamp, header.max_timestamp)
+        stretch.last_timestamp = header.max_timestamp
     return stretch
 
 
@@ -179,9 +192,7 @@ def _merged(stretches: Sequence[_Stretch], start: int, end: int) -> Iterable[_St
             merged.append(_Stretch(at, first, "missing", batches=0))
         s = replace(s, first=first, end=last)
         if merged and merged[-1].joins(s):
-            merged[-1].end = s.end
-            merged[-1].batches += 1
-            merged[-1].records += s.records
+            merged[-1].join(s)
         else:
             merged.append(s)
         at = last

@@ -10,12 +10,15 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from textual.pilot import Pilot
 
+from eoctl.host.clock import now_ms
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.operations.dashboard.collection import LiveCollection
 from eoctl.operations.dashboard.snapshot import Wants
 from eoctl.settings.context import Connect, resolve
+from recovery.answers import Answer
+from recovery.inspect.cluster_rows import StripRow
 from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
 from tui.board.history import RECORDS_OF_ONE
@@ -164,13 +167,23 @@ def test_ends_are_at_least_and_at_most_what_a_producer_did(start_lab: StartLab) 
 
     async def test() -> None:
         context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
-        collection = LiveCollection(context, seconds=30.0)
+        collection = LiveCollection(context, seconds=30.0, pause=0.3)
+        begun = now_ms() - 1
         await asyncio.to_thread(end, commits=True)
         looks = [await collection.look(Wants())]
         for n in range(6):
             await asyncio.to_thread(end, commits=n % 3 != 2)
         looks.append(await collection.look(Wants()))
+        judged = await collection.judge(Wants(history=name))
         collection.close()
+        decided = judged.parts["hanging"].extra["decided"]  # type: ignore[attr-defined]
+        assert (sum(decided["commits"]), sum(decided["aborts"])) == (5, 2)
+        logs = judged.parts["lanes"]
+        assert isinstance(logs, Answer)
+        assert logs.extra["partitions"] == [f"{name}:0"]
+        *_, data, marker = [r for r in logs.rows if isinstance(r, StripRow)]
+        assert (data.kind, data.records, marker.outcome) == ("aborted", 1, "abort")
+        assert begun < (data.first_timestamp or 0) <= (data.last_timestamp or 0) < now_ms()
         first, second = (look.parts["transactions"].extra for look in looks)  # type: ignore[attr-defined]
         assert "since_last_look" not in first, "one look tells of no end"
         since = second["since_last_look"]

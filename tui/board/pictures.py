@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from recovery.change.journal_rows import JournalRow
+from recovery.diagnose.decided import STEP_MS
 from recovery.plurals import counted
 from recovery.times import rfc3339
 from recovery.values import Value
@@ -110,10 +111,12 @@ def lag_picture(d: Drawing, group: str) -> Picture:
 
 
 def ended_picture(d: Drawing, ended: Sequence[Ended], unknown: str) -> Picture:
-    """Return commits and aborts a minute. unknown: what to say without any count."""
+    """Return commits and aborts a minute, from the first that was seen on, but at most ten minutes
+    before the first look. unknown: what to say without any count."""
     if ended:
         looked = d.samples[0].at if d.samples else ended[-1].until
-        begin = min(looked, ended[-1].until - AT_ONCE_MS)
+        first = next((e.at for e in ended if e.commits or e.aborts), looked)
+        begin = min(looked, max(first - STEP_MS, ended[-1].until - AT_ONCE_MS))
         ended = [e for e in ended if e.until > begin]
     points: Points = []
     for number, e in enumerate(ended):

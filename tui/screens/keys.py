@@ -35,7 +35,17 @@ from tui.screens.views import (
 )
 
 Where = Literal[
-    "all", "table", "page", "replay", "remedies", "changes", "jobs", "held", "copied", "counted"
+    "all",
+    "table",
+    "page",
+    "replay",
+    "remedies",
+    "changes",
+    "jobs",
+    "held",
+    "copied",
+    "counted",
+    "traced",
 ]
 
 
@@ -91,11 +101,15 @@ KEYS: tuple[Key, ...] = (
         "records",
         subject=True,
     ),
+    Key(
+        ("t",), "t", "trace", "the timeline of its transaction", "traced", "timeline", subject=True
+    ),
     Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
     Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
     Key(("less_than_sign",), "<", "seek(-20)", "20 snapshots back", "replay"),
     Key(("greater_than_sign",), ">", "seek(20)", "20 snapshots on", "replay"),
+    Key(("m",), "m", "moment", "keep this moment; again, at another one: what differs"),
     Key(("slash",), "/", "filter", "filter by a regular expression, ! inverts", "table", "filter"),
     Key(("colon",), ":", "command", "a command: a screen, ctx, interval, theme, q", "all", "cmd"),
     Key(("s",), "s", "sort_menu", "sort by a column (shift+its letter)", "table", "sort"),
@@ -197,8 +211,8 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
         return view not in NO_REMEDY
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
-    if key.where == "held":
-        return not replay and view in HELD
+    if key.where in ("held", "traced"):
+        return view in HELD and not (replay and key.where == "held")
     if key.where == "counted":
         return view in (*SUMMARY_OF, *SUMMARY_OF.values())
     if key.where == "copied":

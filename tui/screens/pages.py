@@ -11,7 +11,8 @@ from eoctl.render.width import LABEL, cut_end, labelled
 from eoctl.render.words import age as age_words
 from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
-from recovery.inspect.cluster_rows import HistoryRow
+from recovery.inspect.cluster_rows import HistoryRow, StripRow
+from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.row import Row
 from recovery.times import rfc3339
@@ -20,6 +21,7 @@ from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
 from tui.widgets.text import error_lines, in_chunks, wrapped
+from tui.widgets.timeline import newest_transaction, transaction_lines
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -116,6 +118,7 @@ def timeline_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
         if lines:
             return lines  # what was not seen may still exist
         return [((" __transaction_state has no record of it any more", "dim"),)]
+    lines += _newest(s, rows, width)
     lines += _lanes(rows, s.history.collected_at, width)
     if s.history.extra.get("left_out"):
         text = f" earlier records are left out: eoctl txn history {quoted(subject)} --newest N"
@@ -128,6 +131,23 @@ def timeline_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
         lines.append(_record(r, before, width))
         before = r.timestamp
     return lines
+
+
+def _newest(s: "Snapshot", rows: Sequence[HistoryRow], width: int) -> list[Line]:
+    """Return the newest transaction with a lane for each partition whose log was read."""
+    transaction = newest_transaction(rows)
+    if transaction is None or s.lanes is None or s.history is None:
+        return []
+    pid = transaction.producer_id
+    judged = [h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)]
+    lost = {h.where for h in judged if h.verdict == "marker-lost" and h.producer_id == pid}
+    strips = [r for r in s.lanes.rows if isinstance(r, StripRow)]
+    names: list[str] = s.lanes.extra["partitions"]
+    now = s.history.collected_at
+    lines = transaction_lines(transaction, names, strips, lost, now, width)
+    if left_out := s.lanes.extra["left_out"]:
+        lines.append(((f" and {counted(left_out, 'more partition')}", "dim"),))
+    return [*lines, *error_lines(s.lanes.errors, width), ()]
 
 
 def _lanes(rows: Sequence[HistoryRow], now: int, width: int) -> list[Line]:

@@ -23,7 +23,9 @@ def tui(
     ] = "5s",
     theme: Annotated[str, option("--theme dark|light|contrast|ansi-dark|ansi-light")] = "dark",
     record: Annotated[Path | None, option("--record FILE", "keep every snapshot")] = None,
-    replay: Annotated[Path | None, option("--replay FILE", "play a recording back")] = None,
+    replay: Annotated[
+        Path | None, option("--replay FILE", "play a recording back; a bundle is opened, too")
+    ] = None,
     no_mouse: Annotated[bool, option("--no-mouse", "leave the mouse to the terminal")] = False,
 ) -> int:
     """The dashboard: what is held, by what, since when, and the way out; all day on one screen.
@@ -42,6 +44,7 @@ def tui(
         raise UsageError("between 1s and 1h", where="--interval")
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
 
+    from eoctl.stores.bundle_files import is_bundle
     from tui.app import Dashboard
     from tui.feed.asking import BundleFeed, LiveFeed
     from tui.feed.replay import ReplayFeed
@@ -68,9 +71,11 @@ def tui(
             raise UsageError("which context?", remedy=":ctx NAME")
         return live(resolve(Connect(context=name)), None)
 
+    if replay is not None and not replay.is_file():
+        raise UsageError("no such recording", where=str(replay))
+    if replay is not None and is_bundle(replay):
+        replay, bundle = None, replay
     if replay is not None:
-        if not replay.is_file():
-            raise UsageError("no such recording", where=str(replay))
         app = Dashboard(ReplayFeed(replay, ascii_only=ascii_only), theme=theme)
     elif bundle is not None:
         from eoctl.settings.context import Context

@@ -21,6 +21,7 @@ from eoctl.kafka.read.pending_offsets import groups_with_pending
 from eoctl.operations.change import changes
 from eoctl.operations.dashboard import bundling, counting, examining
 from eoctl.operations.dashboard.ends import EndsCount
+from eoctl.operations.dashboard.lanes import lanes
 from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
@@ -269,7 +270,7 @@ async def _judged(
     if wants.why is not None:
         jobs.append(_why(source, context, settings, pause, wants.why))
     if wants.history is not None:
-        jobs.append(_history(source, wants.history))
+        jobs.append(_history(source, wants.history, cluster))
     if wants.merge is not None:
         jobs.append(_merge(cluster, wants.merge))
     if wants.checkpoint is not None:
@@ -308,9 +309,10 @@ async def _why(
     return {"why": answer, "why_about": about}
 
 
-async def _history(source: Source, transactional_id: str) -> Parts:
+async def _history(source: Source, transactional_id: str, cluster: Cluster | None) -> Parts:
     answer = await history(source, [transactional_id], [])
-    return {"history": answer, "history_about": transactional_id}
+    logs = await lanes(cluster, answer) if cluster is not None else None
+    return {"history": answer, "history_about": transactional_id, "lanes": logs}
 
 
 async def _merge(cluster: Cluster | None, path: str) -> Parts:

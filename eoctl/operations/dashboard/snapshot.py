@@ -22,6 +22,7 @@ PARTS = (
     "hanging",
     "why",
     "history",
+    "lanes",
     "strip",
     "plans",
     "journal",
@@ -68,9 +69,10 @@ class Snapshot(Value):
     A part that was not requested yet is None. taken_at: when the last round ended. cost: seconds
     during which answered requests of each kind's last round were under way; share: their share of
     the time between two rounds. intervals: seconds between two rounds of `look` and of `judge`.
-    problem: why the last round failed, problem_of: which; its parts are then older. why_about,
-    history_about, strip_about: the subjects; those of doctor are `named` in its answer, that of
-    growth is its schema. plans, journal, jobs, detail: this host's, all clusters'.
+    problem: why the last round failed, problem_of: which; its parts are then older. lanes: the logs
+    of the partitions of the newest transaction in history. why_about, history_about, strip_about:
+    the subjects; those of doctor are `named` in its answer, that of growth is its schema.
+    plans, journal, jobs, detail: this host's, all clusters'.
     """
 
     title: str
@@ -89,6 +91,7 @@ class Snapshot(Value):
     why_about: str | None = None
     history: Answer | None = None
     history_about: str | None = None
+    lanes: Answer | None = None
     strip: Answer | None = None
     strip_about: str | None = None
     plans: Answer | None = None
