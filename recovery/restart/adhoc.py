@@ -11,7 +11,6 @@ import msgspec
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
-from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.inspect.commits.commit_history import CommitRecord
 from recovery.plurals import counted
 from recovery.quoting import some
@@ -54,9 +53,10 @@ ENDS: tuple[End, ...] = get_args(End)
 class Target(Value):
     """Where the offsets go. value: an offset for to-offset, a signed number for shift-by, an
     instant in epoch ms for to-datetime and by-duration (now less the duration). offsets: for
-    from-file, from-store and from-cluster; source: the store's name. to-latest-stable and to-lso
-    both mean the end that read_committed consumers see. promise, checks, origins: of from-cluster,
-    whose offsets were found by comparing two clusters; None: the moves in records decide."""
+    from-file, from-store and from-cluster; commits: for as-of, what counted at the instant `value`.
+    source: the store's name, or the log that says what counted. to-latest-stable and to-lso both
+    mean the end that read_committed consumers see. promise, checks, origins: of from-cluster, whose
+    offsets were found by comparing two clusters; None: the moves in records decide."""
 
     kind: TargetKind
     value: int = 0
@@ -162,7 +162,7 @@ def _move(target: Target, partition: TopicPartition, observed: Observed) -> Inpu
     if entry is not None and target.kind in ("shift-by", "to-current"):
         checks = identity(entry.input, log, observed)
     if (commit := target.commits.get(partition)) is not None:
-        checks = (*_stood(commit), *identity(_position(commit), log, observed))
+        checks = (*_stood(commit, target.source), *identity(_position(commit), log, observed))
     offset = target.offset(log, current, observed)
     # Records above the last stable offset may still be aborted.
     checks = (*checks, readable(offset, log, "read_committed"))
@@ -179,11 +179,11 @@ def _position(commit: CommitRecord) -> StoredOffset:
     )
 
 
-def _stood(commit: CommitRecord) -> Iterator[Check]:
-    """Yield the evidence for what counted at the instant of an as-of."""
+def _stood(commit: CommitRecord, log: str) -> Iterator[Check]:
+    """Yield the evidence for what counted at the instant of an as-of. log: where it is."""
     text = (
         f"offset {commit.offset} counted then, committed at {rfc3339(commit.timestamp)}: "
-        f"{CONSUMER_OFFSETS} offset {commit.at}"
+        f"{log} offset {commit.at}"
     )
     if commit.marker_at is not None:
         text += (

@@ -322,7 +322,7 @@ def test_a_plan_as_of_a_time(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Non
     assert made.status == 0, made.stderr
     checks = {check["name"]: check for check in made.rows[0]["checks"]}
     [row] = [r for r in history(lab1, group).rows if r["committed_offset"] == 20]
-    assert f"{OFFSETS} offset {row['record_offset']}" in checks["as-of"]["detail"]
+    assert f"{OFFSETS}:{home(group)} offset {row['record_offset']}" in checks["as-of"]["detail"]
     assert (checks["as-of"]["held"], checks["leader-epoch"]["held"]) == (True, True)
     applied = eoctl("restart", "apply", plan, "--execute", "--yes", lab=lab1)
     assert applied.status == 0, applied.stderr

@@ -1,6 +1,6 @@
 """Resolve the partitions of a plan that has no application file."""
 
-from eoctl.kafka.ask.groups import find_groups
+from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, find_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed, group_commits
 from eoctl.operations.inspect.lists import Scope, selected
@@ -101,7 +101,7 @@ async def as_of(
     selectors: none = every partition that the group had an offset of. Raises RefusedError where
     what counted then is not known, IncompleteError.
     """
-    history, _, missing = await group_commits.commit_history(
+    history, home, missing = await group_commits.commit_history(
         cluster, group, lambda: CommitHistory(group, newest=0, as_of=instant)
     )
     if missing:
@@ -121,7 +121,7 @@ async def as_of(
             remedy="leave it out, or name an offset with --to-offset",
         )
     commits = {p: commit for p, commit in stood.items() if commit is not None and p not in gone}
-    return Target("as-of", instant, commits=commits)
+    return Target("as-of", instant, commits=commits, source=f"{CONSUMER_OFFSETS}:{home}")
 
 
 def _stood(history: CommitHistory, partition: TopicPartition, instant: int) -> CommitRecord | None:
