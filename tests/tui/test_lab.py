@@ -80,7 +80,8 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
             assert truth.topic == "orders"
             assert str(hw - lso) in text_of(app)
             await until(pilot, lambda: "at stake" in app.side.text(), 30)  # its page, unasked
-            assert f"--start-offset {lso}" in " ".join(app.side.text().split())
+            # a command is broken where the panel ends, not between words
+            assert f"--start-offset{lso}" in "".join(app.side.text().split())
             await nothing_is_aborted_under_another_title(app, pilot)
             assert await asyncio.to_thread(offsets, lab, "orders", 0) == (lso, hw)
             await abort_it(app, pilot)
