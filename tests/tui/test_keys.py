@@ -452,7 +452,7 @@ def test_keys_on_a_subject_do_not_exist_before_its_page_has_answered(
             seen = replace(seen, detail=answer, detail_about=shown)
             app.frame = replace(app.frame, snapshot=seen)
             mine = [k for k in KEYS if k.subject]
-            assert {"x", "e", "y", "u", "v", "z"} == {k.shown for k in mine}
+            assert {"x", "e", "y", "u", "v", "z", "t"} == {k.shown for k in mine}
             for key in mine:
                 app.go(Location(view, shown))
                 there = exists(key, view, replay=True, may_change=True)
