@@ -9,12 +9,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.cluster import Lab
@@ -391,8 +392,8 @@ def _ends(lab: Lab, topic: str) -> int:
     consumer = Consumer({**lab.client_properties(), "group.id": "ends"})
     known = consumer.list_topics(timeout=10).topics
     ends = 0
-    if topic in known:
-        for partition in known[topic].partitions:
+    with suppress(KafkaException):  # a new partition has no leader yet
+        for partition in known[topic].partitions if topic in known else ():
             ends += consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]
     consumer.close()
     return ends
