@@ -264,10 +264,14 @@ def test_doctor_on_a_lab(start_lab: StartLab) -> None:
             await pilot.press("enter")
             await until(pilot, lambda: "Switch verification on again" in text_of(app))
             await pilot.press("colon", *"doctor no-such-name", "enter")
-            await until(pilot, lambda: "of this name was seen" in text_of(app), 30)
+            await until(
+                pilot, lambda: any("no-such-name" in r.cells for r in app.table.state.data.rows), 30
+            )
             assert wanted not in app.table.state.data.by_key, "it is about no name"
             [row] = [r for r in app.table.state.data.rows if "no-such-name" in r.cells]
             assert row.mark == "?"
+            app.table.to(app.table.state.order.index(row.key))
+            await until(pilot, lambda: "of this name was seen" in text_of(app))
             assert app.snapshot.doctor.collected_at > before
 
     run(test)

@@ -45,7 +45,7 @@ def test_it_is_asked_when_a_screen_opens_and_by_a_key() -> None:
     asked = feed.counting.asked
 
     async def test() -> None:
-        async with running(feed, (100, 24)) as (app, pilot):
+        async with running(feed, (120, 24)) as (app, pilot):
             await pilot.press("3")
             await rounds(pilot, feed, 3)
             assert asked == []

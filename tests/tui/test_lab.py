@@ -15,7 +15,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.operations.dashboard.collection import LiveCollection
-from eoctl.operations.dashboard.snapshot import Wants
+from eoctl.operations.dashboard.snapshot import Round, Wants
 from eoctl.settings.context import Connect, resolve
 from recovery.answers import Answer
 from recovery.inspect.cluster_rows import StripRow
@@ -166,9 +166,14 @@ def test_ends_are_at_least_and_at_most_what_a_producer_did(start_lab: StartLab) 
             producer.flush(30)
             producer.abort_transaction(30)
 
+    def decided(judged: Round) -> tuple[int, int]:
+        counts = judged.parts["hanging"].extra["decided"]  # type: ignore[attr-defined]
+        return sum(counts["commits"]), sum(counts["aborts"])
+
     async def test() -> None:
         context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
         collection = LiveCollection(context, seconds=30.0, pause=0.3)
+        before = decided(await collection.judge(Wants()))
         begun = now_ms() - 1
         await asyncio.to_thread(end, commits=True)
         looks = [await collection.look(Wants())]
@@ -177,8 +182,7 @@ def test_ends_are_at_least_and_at_most_what_a_producer_did(start_lab: StartLab) 
         looks.append(await collection.look(Wants()))
         judged = await collection.judge(Wants(history=name))
         collection.close()
-        decided = judged.parts["hanging"].extra["decided"]  # type: ignore[attr-defined]
-        assert (sum(decided["commits"]), sum(decided["aborts"])) == (5, 2)
+        assert tuple(b - a for a, b in zip(before, decided(judged), strict=True)) == (5, 2)
         logs = judged.parts["lanes"]
         assert isinstance(logs, Answer)
         assert logs.extra["partitions"] == [f"{name}:0"]

@@ -400,7 +400,7 @@ def test_a_bundle_is_opened_and_nothing_can_be_changed(lab: Lab, tmp_path: Path)
             await pilot.press("enter")
             assert len(app.screen_stack) == 1, "a form needs a cluster"
             await pilot.press("0")
-            await until(pilot, lambda: "a bundle holds no settings; doctor asks" in text_of(app))
+            await until(pilot, lambda: "verification-off" in text_of(app), 30)
 
     run(test)
 
