@@ -26,8 +26,6 @@ EXTRAS = ("sql", "serde", "exporter")
 PACKAGES = ("eoctl", "recovery", "tui", "spark_jobs")
 FILES_OF = (*PACKAGES, "textual", "rich", "confluent_kafka", "kafka", "psycopg", "psycopg_binary")
 DYNAMIC = ("fastavro", "google.protobuf", "sqlalchemy.dialects.postgresql", "prometheus_client")
-LAST = "base_library.zip"
-"""A file of every PyInstaller folder: where it is missing, the folder is not whole."""
 
 
 def _run(*words: object) -> None:
@@ -106,7 +104,7 @@ def one_file(made: Path) -> Path:
         "MACHINE": platform.machine(),
         "GLIBC": newest_glibc(made),
         "SUM": hashlib.sha256(packed).hexdigest()[:16],
-        "LAST": LAST,
+        "FILES": str(sum(path.is_file() and not path.is_symlink() for path in made.rglob("*"))),
         "LINES": str(script.count("\n") + 1),
     }
     script = re.sub(r"@(\w+)@", lambda found: values[found[1]], script)

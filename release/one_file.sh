@@ -6,42 +6,41 @@
 sum=@SUM@
 me=$(id -u) || exit 1
 
-# can this folder keep programs? $1: the folder
-keeps() {
-    probe=$1/.eoctl-$me-$$
-    (umask 077 && printf '#!/bin/sh\nexit 0\n' >"$probe" && chmod 700 "$probe") 2>/dev/null || return 1
-    "$probe" 2>/dev/null && kept=0 || kept=1
-    rm -f "$probe"
-    return $kept
+# may nobody else change what is below it? ours, or sticky and root's. $1: the folder
+safe() {
+    [ -d "$1" ] || return 1
+    [ -O "$1" ] || { [ -k "$1" ] && [ "$(stat -L -c %u "$1")" = 0 ]; }
 }
 
-# whole, ours, and on a file system that runs programs? $1: the folder
+# ours, with all its files (cleaners of /var/tmp take single ones), where programs run? $1: folder
 whole() {
-    [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] && [ -f "$1/_internal/@LAST@" ] && [ -x "$1/eoctl" ]
+    [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] && [ -x "$1/eoctl" ] &&
+        [ "$(find "$1" -type f | wc -l)" -eq @FILES@ ]
 }
 
 # $1: the folder that is to be
 unpack() {
-    new=$1.$$
-    rm -rf "$new"
-    (umask 077 && mkdir -p "$new") 2>/dev/null || return 1
-    if tail -n +@LINES@ "$0" | tar xzf - -C "$new" 2>/dev/null; then
-        # another start may have been quicker, a cleaner of /var/tmp have left half of it
-        whole "$1" || { rm -rf "$1" && mv "$new" "$1"; }
+    new=$(mktemp -d "$1.XXXXXX" 2>/dev/null) || return 1
+    printf '#!/bin/sh\n' >"$new/probe" && chmod 700 "$new/probe"
+    if "$new/probe" && rm "$new/probe" && tail -n +@LINES@ "$0" | tar xzf - -C "$new"; then
+        # one that lacks files goes; if another start was quicker, its folder stays
+        whole "$1" || mv -T "$1" "$new.old" || :
+        mv -T "$new" "$1" || :
     fi 2>/dev/null
-    rm -rf "$new"
+    rm -rf "$new" "$new.old"
     whole "$1"
 }
 
 for base in ${EOCTL_BINARY_DIR:+"$EOCTL_BINARY_DIR"} "${XDG_CACHE_HOME:-$HOME/.cache}" \
     "/run/user/$me" /var/tmp /tmp /dev/shm "$PWD"; do
+    [ -d "$base" ] || (umask 077 && mkdir -p "$base") 2>/dev/null
     folder=$base/eoctl-$me-$sum
-    whole "$folder" && exec "$folder/eoctl" "$@"
-    [ -d "$base" ] || (umask 077 && mkdir -p "$base") 2>/dev/null || continue
-    keeps "$base" && unpack "$folder" && exec "$folder/eoctl" "$@"
+    if safe "$base" && { whole "$folder" || unpack "$folder"; }; then
+        exec "$folder/eoctl" "$@"
+    fi
     if [ "$base" = "$EOCTL_BINARY_DIR" ]; then
         break
     fi
 done
-echo "eoctl: no folder has room for a program here (150 MB): set EOCTL_BINARY_DIR to one that is not mounted noexec" >&2
+echo "eoctl: no folder of yours has room for a program here (150 MB): set EOCTL_BINARY_DIR to one that is not mounted noexec" >&2
 exit 1

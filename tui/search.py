@@ -50,8 +50,11 @@ class Everything(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         # scoring takes long: of many names those that have the letters in this order
-        letters = re.compile(".*?".join(map(re.escape, query.replace(" ", ""))), re.IGNORECASE)
-        likely = [t for t in self._targets if letters.search(t.name)][:MOST_SCORED]
+        pieces = [f"[^{re.escape(c)}]*{re.escape(c)}" for c in query.replace(" ", "")]
+        letters = re.compile("".join(pieces), re.IGNORECASE)
+        likely = [t for t in self._targets if letters.match(t.name)]
+        likely.sort(key=lambda t: t.name != query)
+        likely = likely[:MOST_SCORED]
         scored = [(matcher.match(t.name) + EXACT * (t.name == query), t) for t in likely]
         for score, target in heapq.nlargest(MOST_SHOWN, scored, key=itemgetter(0)):
             if score > 0:

@@ -23,7 +23,8 @@ class Found(Value):
     the group has read and the mirror has still to copy. behind: all that it has still to copy.
     held: offsets of B that an open transaction holds; they count as not copied.
     timed: timestamps were compared; deleted: older records are missing in one of the logs.
-    compacted: A may be. not_proven: why A's log may not be the one that the group has read.
+    compacted: A is; None: its policy is hidden. not_proven: why A's log may not be the one that the
+    group has read.
     """
 
     source: TopicPartition
@@ -39,7 +40,7 @@ class Found(Value):
     held: int = 0
     timed: bool = True
     deleted: bool = False
-    compacted: bool = False
+    compacted: bool | None = False
     not_proven: str | None = None
 
     def chosen(self, at: End | None) -> Continued:
@@ -65,6 +66,13 @@ def refuse_unpaired(found: Found) -> None:
             f"it is empty and begins at {found.start}: whatever was mirrored is deleted",
             where=where,
             remedy="nothing says what of it the group has read: choose with --to-offset",
+        )
+    if found.offset > 0:
+        raise RefusedError(
+            f"it has no record yet to compare with {found.source}, of which the group has read "
+            f"up to {found.offset}: nothing shows that it is its mirror, or from where it goes on",
+            where=where,
+            remedy="wait until the mirror has copied something, or leave it out: --topic",
         )
 
 
@@ -120,6 +128,8 @@ def _left_out(f: Found, c: Continued) -> Iterator[str]:
 
 def _again(f: Found, c: Continued) -> Iterator[str]:
     name = f.mirror
+    if not f.pairs:
+        yield f"{name}: nothing of it could be compared, so nothing shows that it is the mirror"
     if c.again:
         yield f"{name}: {counted(c.again, 'record comes', 'records come')} again"
     if f.returning:

@@ -205,9 +205,11 @@ class _Groups:
         times, began = table.fields.get("timestamp"), self._bounds.began
         if self._bounds.compacted or (began is not None and times is None):
             return np.ones(self._size, np.bool_)
-        if began is None or times is None:
-            return np.zeros(self._size, np.bool_)
-        old: NDArray[np.bool_] = times[table.start].astype(np.int64) < began
+        # a copy among those of older records says so whatever the clocks of producers say
+        before = (table.side == MIRROR) & (table.offset < self._bounds.first)
+        old: NDArray[np.bool_] = self._number(table.group[before]) > 0
+        if began is not None and times is not None:
+            old |= times[table.start].astype(np.int64) < began
         return old
 
     def _last(self, table: Table, sources: "NDArray[np.bool_]") -> tuple[int, int] | None:
@@ -218,7 +220,7 @@ class _Groups:
             return None
         row = rows[self._copy[rows].argmax()]
         mine = table.offset[sources & (table.group == self._group[row])]
-        return int(mine.max()), int(self._copy[row])
+        return int(mine.min()), int(self._copy[row])  # of equal ones it may be the first
 
     def limits(self) -> tuple["NDArray[np.int64]", ...]:
         """Return three sorted lists of offsets, one for each group that has a limit: up to where

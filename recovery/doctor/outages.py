@@ -66,18 +66,25 @@ def _outages_of(records: Sequence[StateRecord]) -> Iterator[Outage]:
     seen: set[tuple[str, int]] = set()
     for r in records:
         value = r.value
-        if not isinstance(value, TransactionValue) or not _timed_out(value):
+        if not isinstance(value, TransactionValue) or value.state not in _ABORTS:
             continue
-        later = bisect(active, r.timestamp)
         key = (r.transactional_id, value.start_ms)
-        if key not in seen and later < len(active):
-            seen.add(key)
+        if key in seen:  # the first of its records says when it was decided, not when it was over
+            continue
+        seen.add(key)
+        later = bisect(active, r.timestamp)
+        silent_from = active[later - 1] if later else value.start_ms
+        if (
+            _timed_out(value)
+            and later < len(active)
+            and active[later] - silent_from >= value.timeout_ms
+        ):
             yield Outage(
                 r.transactional_id,
                 value.start_ms,
                 value.timeout_ms,
                 value.last_update_ms,
-                active[later - 1] if later else value.start_ms,
+                silent_from,
                 active[later],
             )
 
@@ -89,4 +96,4 @@ def _state(record: StateRecord) -> TransactionState | None:
 def _timed_out(value: TransactionValue) -> bool:
     """Return True for an abort that was decided when the transaction was past its timeout."""
     lasted = value.last_update_ms - value.start_ms
-    return value.state in _ABORTS and value.start_ms >= 0 and lasted >= value.timeout_ms
+    return value.start_ms >= 0 and lasted >= value.timeout_ms

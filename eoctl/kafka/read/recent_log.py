@@ -178,8 +178,8 @@ def fair_share(sizes: Iterable[int], most: int) -> int:
 class Tail(Generic[S]):
     """What was read of the ranges. ends: of those that are not read to their end yet.
 
-    unreached: partitions of ranges of which nothing was read. newest: epoch ms of the newest record
-    that was read.
+    unreached: partitions of ranges of which nothing was read. newest: partition → epoch ms of the
+    newest record that was read, by its coordinator's clock.
     """
 
     def __init__(self, tails: Tails, sink: S) -> None:
@@ -188,7 +188,7 @@ class Tail(Generic[S]):
         self.ends = {r.partition: r.end for r in tails.ranges}
         self.unreached = set(self.ends)
         self.failed = dict(tails.failed)
-        self.newest: int | None = None
+        self.newest: dict[int, int] = {}
         self._size = 0
         self._oldest: dict[int, int] = {}
 
@@ -224,7 +224,7 @@ class Tail(Generic[S]):
             if (oldest := next((t for t in times if t > self.tails.since), None)) is not None:
                 self._oldest[number] = oldest
         if len(part.scan):
-            self.newest = max(self.newest or 0, part.header(-1).max_timestamp)
+            self.newest[number] = max(self.newest.get(number, 0), part.header(-1).max_timestamp)
         self.sink.add(part, number)
 
     @property

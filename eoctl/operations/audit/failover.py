@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.count import Cuts, count
-from eoctl.operations.audit.mirror import log_settings
+from eoctl.operations.audit.mirror import log_settings, may_be_compacted
 from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.inspect.lists import Scope, selected
@@ -187,7 +187,13 @@ class _Failover:
         ]
         compacted, stamped = await log_settings(self._source, self._mirror, topic, copy)
         compared = tuple(f for f in FIELDS if not (stamped and f == "timestamp"))
-        both = Both(self._source, self._mirror, self._reading, compared, explained(*compacted))
+        both = Both(
+            self._source,
+            self._mirror,
+            self._reading,
+            compared,
+            explained(*may_be_compacted(compacted)),
+        )
         not_proven = await self._same_log(commits)
         found = []
         for partition, stored in sorted(commits.items()):
@@ -246,7 +252,9 @@ class _Failover:
     async def _assumed(self, found: Sequence[Found]) -> list[Check]:
         """Return what no log shows: what the mirror does from now on, and partitions left out."""
         text = "the mirror is not killed before it has copied on: what it copies again comes again"
-        assumed = [Check("mirror", None, text)]
+        isolation = "the group reads B with read_committed, and so does the mirror read A: else "
+        isolation += "aborted records come, too"
+        assumed = [Check("mirror", None, text), Check("isolation", None, isolation)]
         topics = sorted({f.mirror.topic for f in found})
         metadata = await self._mirror.metadata(topics)
         moved = {f.mirror for f in found}
@@ -276,7 +284,9 @@ def _refuse_outside(source: Resolved, offset: int) -> None:
         )
 
 
-def _found(logs: BothLogs, stored: StoredOffset, compared: Sequence[str], compacted: bool) -> Found:
+def _found(
+    logs: BothLogs, stored: StoredOffset, compared: Sequence[str], compacted: bool | None
+) -> Found:
     assert logs.place is not None
     return Found(
         source=logs.source.topic_partition,

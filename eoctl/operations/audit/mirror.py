@@ -87,7 +87,8 @@ async def _audit(
     theirs, missing = await resolve(mirror, [copy], request.start, end)
     mine, more = await resolve(source, [request.source], request.start, end)
     missing += [*more, *unread]
-    compacted, stamped = await log_settings(source, mirror, topic, request.mirror)
+    policies, stamped = await log_settings(source, mirror, topic, request.mirror)
+    compacted = may_be_compacted(policies)
     ignored = request.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
     compared = tuple(name for name in FIELDS if name not in ignored)
     mirror_ranges = {r.partition: r for r in theirs}
@@ -148,19 +149,24 @@ def _of(checkpoints: Sequence[Checkpoint], partition: int) -> list[Checkpoint]:
 
 async def log_settings(
     source: Cluster, mirror: Cluster, topic: str, copy: str
-) -> tuple[tuple[bool, bool], bool]:
-    """Return which of (source, mirror) may be compacted, and if the mirror has its own times."""
+) -> tuple[tuple[bool | None, bool | None], bool]:
+    """Return which of (source, mirror) are compacted, None: hidden, and if the mirror has its own
+    times."""
     keys = ("cleanup.policy", "message.timestamp.type")
     mine, _ = await topic_configs(source, [topic], keys)
     theirs, _ = await topic_configs(mirror, [copy], keys)
-    policies = (
+    a, b = (
         configs.get(name, {}).get("cleanup.policy")
         for configs, name in ((mine, topic), (theirs, copy))
     )
-    # hidden settings prove nothing
-    compacted = tuple(policy is None or "compact" in policy for policy in policies)
     stamped = theirs.get(copy, {}).get("message.timestamp.type") == "LogAppendTime"
-    return (compacted[0], compacted[1]), stamped
+    return (None if a is None else "compact" in a, None if b is None else "compact" in b), stamped
+
+
+def may_be_compacted(policies: tuple[bool | None, bool | None]) -> tuple[bool, bool]:
+    """Return which may be: hidden settings prove nothing."""
+    source, mirror = policies
+    return source is not False, mirror is not False
 
 
 def _unmatched(

@@ -16,6 +16,7 @@ from recovery.diagnose.decided import Decisions
 from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import GroupFacts, Missing
 from recovery.formats.batches import has_numpy
+from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.log_part import LogPart
 from recovery.row import ErrorRow
 from recovery.times import rfc3339
@@ -56,8 +57,6 @@ async def recent_contests(
         recent = await _newest(cluster, now - late, often) if late else recent
     if isinstance(recent, Missing):
         return Contests(missing=(recent,))
-    if recent.newest is not None:  # our clock may be behind the brokers'
-        late = min(late, now - recent.newest)
     found = _judged(recent, now - late)
     if found.read_from is not None:
         found = replace(found, read_from=found.read_from + late)
@@ -87,11 +86,22 @@ async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:
 def _judged(tail: Tail[_Reading], now: int) -> Contests:
     """Return the contests that go on among the records, and what was not read."""
     found, decisions = tail.sink.contests.contests, tail.sink.decisions
+    number = tail.tails.partitions
+    newest = {
+        c.transactional_id: tail.newest.get(coordinator_partition(c.transactional_id, number), now)
+        for c in found
+    }
     counted = None
     if decisions is not None and not tail.ends and not tail.failed:
         counted = decisions.between(tail.read_from or now - WINDOW_MS, now)
     return Contests(
-        tuple(c for c in found if goes_on(c.initialisations[-1].at, now)),
+        # by our clock, and by its own coordinator's, which may be ahead of ours
+        tuple(
+            c
+            for c in found
+            if goes_on(c.initialisations[-1].at, now)
+            and goes_on(c.initialisations[-1].at, newest[c.transactional_id])
+        ),
         read_from=tail.read_from,
         unfinished=len(tail.ends),
         missing=(

@@ -140,20 +140,34 @@ async def _with_outages(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     if isinstance(recent, Missing):
         return replace(facts, missing_outages=(recent,))
     result = "which jobs there were away for too long is not seen"
+    found, missing = await _not_of_connect(cluster, outages(recent.sink.records))
     return replace(
         facts,
-        outages=tuple(await _not_of_connect(cluster, outages(recent.sink.records))),
+        outages=tuple(found),
         outages_from=recent.read_from,
         outages_unfinished=len(recent.ends),
-        missing_outages=(*recent.not_read(result), *recent.not_reached(result)),
+        missing_outages=(*recent.not_read(result), *recent.not_reached(result), *missing),
     )
 
 
-async def _not_of_connect(cluster: Cluster, found: Sequence[Outage]) -> list[Outage]:
-    """Return the outages without those of tasks of Kafka Connect, which does not pre-commit."""
+async def _not_of_connect(
+    cluster: Cluster, found: Sequence[Outage]
+) -> tuple[list[Outage], list[Missing]]:
+    """Return the outages without those of tasks of Kafka Connect, which does not pre-commit.
+
+    Left out, and named: those whose groups cannot be seen.
+    """
     names = {name for o in found for name in possible_groups(o.transactional_id)}
-    workers, _ = await groups.find_groups(cluster, sorted(names)) if names else ([], [])
-    return [o for o in found if not runs_on_connect(o.transactional_id, workers)]
+    workers, missing = await groups.find_groups(cluster, sorted(names)) if names else ([], [])
+    hidden = {m.id for m in missing}
+    kept = [
+        o
+        for o in found
+        if not runs_on_connect(o.transactional_id, workers)
+        and None not in hidden
+        and hidden.isdisjoint(possible_groups(o.transactional_id))
+    ]
+    return kept, missing
 
 
 async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:

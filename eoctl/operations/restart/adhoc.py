@@ -11,6 +11,7 @@ from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.inspect.commits.commit_history import CommitHistory, CommitRecord
 from recovery.restart.adhoc import Target
+from recovery.restart.decision import Check
 from recovery.restart.store_words import WORDS, parse_store
 from recovery.selectors import Selector
 from recovery.shared.app_file import named
@@ -121,7 +122,20 @@ async def as_of(
             remedy="leave it out, or name an offset with --to-offset",
         )
     commits = {p: commit for p, commit in stood.items() if commit is not None and p not in gone}
-    return Target("as-of", instant, commits=commits, source=f"{CONSUMER_OFFSETS}:{home}")
+    source = f"{CONSUMER_OFFSETS}:{home}"
+    text = "the group had no offset of it then: nothing moves here"
+    checks = [Check("no-commit", None, text, named(p)) for p in gone]
+    if not selectors and history.whole_from:
+        text = f"{source} was compacted: a partition of which no commit is left is not seen"
+        checks.append(Check("no-commit", None, text))
+    return Target("as-of", instant, commits=commits, source=source, checks=tuple(checks))
+
+
+def _deleted_since(history: CommitHistory, commit: CommitRecord) -> bool:
+    return any(
+        c.offset is None and c.topic_partition == commit.topic_partition and c.at > commit.at
+        for c in history.commits()
+    )
 
 
 def _stood(history: CommitHistory, partition: TopicPartition, instant: int) -> CommitRecord | None:
@@ -131,6 +145,8 @@ def _stood(history: CommitHistory, partition: TopicPartition, instant: int) -> C
         why = "the times of its commits run backwards there: clocks of coordinators differ"
     elif commit is None and history.whole_from:
         why = "compaction may have removed its commits before that time"
+    elif commit is not None and commit.topic_id is None and _deleted_since(history, commit):
+        why = "its offset was deleted since, as with a topic that is made anew"
     else:
         return commit
     raise RefusedError(

@@ -307,9 +307,15 @@ class CommitHistory(GroupLog):
             return
         is_new = commit.at not in rows
         rows[commit.at] = commit
-        if not is_new or self._newest is None:
+        if self._newest is None:
             return
         order = self._order.setdefault(commit.topic_partition, deque())
+        if not is_new:
+            spared = pending or commit.event is not None
+            if not spared and (not order or commit.at < order[0]):  # it was kept while pending
+                del rows[commit.at]
+                self.left_out += 1
+            return
         order.append(commit.at)
         if len(order) > self._newest:
             oldest = rows.get(order.popleft())

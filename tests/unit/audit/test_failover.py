@@ -30,6 +30,8 @@ def at(**changes: int) -> Found:
         (replace(EXACT, returning=7), "at-least-once", "the mirror has still to copy 7 records"),
         (at(only_before=3), "at-most-once", "3 records before 70 that only B has"),
         (replace(at(only_before=3), compacted=True), "exactly-once", "150 records"),
+        (replace(at(only_before=3), compacted=None), "at-most-once", "that only B has"),
+        (replace(EXACT, offset=0, pairs=0), "at-least-once", "nothing shows that it is the mirror"),
         (
             replace(EXACT, place=replace(EXACT.place, lost=9)),
             "at-most-once",
@@ -66,7 +68,9 @@ def test_a_topic_that_is_no_mirror_is_refused_and_an_empty_one_is_none_yet() -> 
     with pytest.raises(RefusedError, match="none of its 150 records is one of orders:3's"):
         refuse_unpaired(replace(EXACT, pairs=0))
     empty = replace(EXACT, pairs=0, records=0)
-    refuse_unpaired(empty)
+    refuse_unpaired(replace(empty, offset=0))
+    with pytest.raises(RefusedError, match="of which the group has read up to 100"):
+        refuse_unpaired(empty)
     with pytest.raises(RefusedError, match="whatever was mirrored is deleted"):
         refuse_unpaired(replace(empty, start=40))
 

@@ -69,6 +69,13 @@ def test_one_offset_is_exact(mirror: str, read: int, offsets: tuple[int, int]) -
     assert (found.exact.again, found.exact.left, found.lost) == (0, 0, 0)
 
 
+def test_equal_records_do_not_hide_what_the_mirror_copies_again() -> None:
+    """It went back to the first of two equal records: the others follow once more."""
+    found = place([9, 1, 2, 9], [9, 1, 2, 9, 9], 4)
+    assert found.exact is not None
+    assert found.next_source == 1
+
+
 def test_what_is_there_twice_after_the_offset_comes_twice() -> None:
     found = place([1, 2, 3, 4, 5], [1, 2, 3, 4, 3, 4, 5], 1)
     assert found.exact is not None

@@ -20,10 +20,12 @@ from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.case import clients_of
-from recovery.diagnose.contest import Contest, Contests, Initialisation
+from recovery.diagnose.contest import WINDOW_MS, Contest, Contests, Initialisation
+from recovery.diagnose.contest_log import ContestLog
 from recovery.diagnose.diagnosis_rows import EndsRow, OtherwiseRow, WayRow
 from recovery.errors import Exit
 from recovery.facts import GroupFacts, Missing, StreamsProcess
+from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.observation import Settings
 from recovery.values import replace
 from recovery.watch.contest_rule import contested_ids
@@ -146,8 +148,21 @@ def test_how_far_back_is_that_of_the_partition_with_the_least() -> None:
             item = Item(0, NOW - ms, key("a"), value(7, 0, 1))
             reading.take(chunk(partition, offset, batch(offset, [item])))
     assert reading.read_from == NOW - 30_000
-    assert reading.newest == NOW - 1_000
+    assert reading.newest == {0: NOW - 10_000, 1: NOW - 30_000, 2: NOW - 1_000, 3: NOW - 700_000}
     assert tail(0).read_from is None
+
+
+def test_a_clock_that_is_ahead_hides_no_contest_of_another_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, reading = contest("a"), tail(0)
+    own, until = coordinator_partition("a", 50), one.initialisations[-1].at
+    monkeypatch.setattr(ContestLog, "contests", property(lambda self: [one]))
+    reading.newest = {own: until + 1, own + 1: until + 2 * WINDOW_MS}
+    assert _judged(reading, until + WINDOW_MS).contests == (one,)
+    assert _judged(reading, until + WINDOW_MS + 1).contests == ()
+    reading.newest = {own: until + WINDOW_MS + 1}
+    assert _judged(reading, until).contests == (), "over, though our clock is behind"
 
 
 def test_clients_are_those_of_the_groups_that_the_id_is_named_after() -> None:

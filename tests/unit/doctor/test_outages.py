@@ -69,6 +69,23 @@ def test_compaction_may_have_left_only_the_complete_record() -> None:
     assert len(found(*left)) == 1
 
 
+def test_a_sink_that_went_on_meanwhile_was_not_away() -> None:
+    """Two jobs may share a prefix: Flink's default, for example."""
+    others = [record("sink-2-9", minute, COMMIT, minute) for minute in range(3, 45, 5)]
+    assert found(*sorted([*away(), *others], key=lambda r: r.timestamp)) == []
+
+
+def test_markers_that_come_late_are_no_timeout() -> None:
+    """The abort was decided at once; a partition without a leader kept the id from completing."""
+    late = [
+        record("sink-0-7", 0, ONGOING, 0),
+        record("sink-0-7", 0.1, ABORT, 0),
+        record("sink-0-7", 20, DONE, 0),
+        record("sink-0-8", 45, EMPTY),
+    ]
+    assert found(*late) == []
+
+
 def test_all_ids_of_a_sink_are_one_finding() -> None:
     more = [record("sink-1-7", 16.1, ABORT, 1)]
     [one] = found(*away(), *more)

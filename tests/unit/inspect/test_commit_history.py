@@ -254,6 +254,12 @@ def test_since_leaves_out_what_is_older() -> None:
     assert [(r.at, r.before) for r in rows] == [(2, 1), (4, 9)]
 
 
+def test_what_was_kept_while_it_was_pending_is_not_kept_for_ever() -> None:
+    ended = [w for n in range(0, 100, 2) for w in (commit(n, n, 7), end(n + 1, 7, COMMIT))]
+    history = read(ended, newest=0)
+    assert (history.commits(), history.left_out) == ([], 50)
+
+
 def test_since_and_newest_together() -> None:
     """A transaction that was kept while it was pending is older, and is left out."""
     written = [commit(0, 1, 7), end(1, 7, COMMIT), *(commit(n, n) for n in (2, 3, 4))]
