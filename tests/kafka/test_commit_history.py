@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from eoctl.lab.admin import TOPIC
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from eoctl.lab.record import LabSpec
 from recovery.facts import TopicPartition
 from recovery.formats.coordinator import coordinator_partition
 from recovery.times import rfc3339
@@ -331,9 +332,12 @@ def test_a_plan_as_of_a_time(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Non
         assert then(lab1, group, times[2], *words).status == 2
 
 
-def test_a_log_that_was_compacted(lab1: Lab, topic: MakeTopic) -> None:
+def test_a_log_that_was_compacted(start_lab: Callable[[LabSpec], Lab], topic: MakeTopic) -> None:
     """What is left is what Kafka's formatter prints, and is said to be not all. As of a time, an
-    idle partition is known, and one whose commits of then are gone is refused."""
+    idle partition is known, and one whose commits of then are gone is refused.
+
+    A lab of its own: open transactions of other tests may stop the cleaner."""
+    lab1 = start_lab(LabSpec(name="compacted"))
     where, group = filled(lab1, topic, 3), new_group()
     commit(lab1, group, {(where, 0): 10, (where, 1): 5})
     first = now()

@@ -115,7 +115,7 @@ def dumped_ids(lab: Lab) -> set[str]:
 
 def test_ids_are_counted_as_the_transaction_log_has_them(lab3: Lab, topic: MakeTopic) -> None:
     mine = topic(lab3)
-    odd = f'{mine} "quoted"\n}}}}'
+    odd = f'{mine}"quoted"}}}}'
     names = [*(f"{mine}-a-{n}" for n in range(7)), *(f"{mine}-b-{n}-9" for n in range(3)), odd]
     asyncio.run(_write_to(lab3, mine, {name: [0] for name in names}))
     ran = eoctl("txn", "list", "--summary", "--top", "0", "-o", "json", lab=lab3)
