@@ -6,10 +6,11 @@
 sum=@SUM@
 me=$(id -u) || exit 1
 
-# may nobody else change what is below it? ours, or sticky and root's. $1: the folder
+# may nobody but us and root change what is in it? $1: the folder
 safe() {
     [ -d "$1" ] || return 1
-    [ -O "$1" ] || { [ -k "$1" ] && [ "$(stat -L -c %u "$1")" = 0 ]; }
+    [ -O "$1" ] || [ "$(stat -L -c %u "$1")" = 0 ] || return 1
+    [ -k "$1" ] || [ -z "$(find "$1/" -prune \( -perm -020 -o -perm -002 \))" ]
 }
 
 # ours, with all its files (cleaners of /var/tmp take single ones), where programs run? $1: folder
@@ -33,9 +34,10 @@ unpack() {
 
 for base in ${EOCTL_BINARY_DIR:+"$EOCTL_BINARY_DIR"} "${XDG_CACHE_HOME:-$HOME/.cache}" \
     "/run/user/$me" /var/tmp /tmp /dev/shm "$PWD"; do
-    [ -d "$base" ] || (umask 077 && mkdir -p "$base") 2>/dev/null
+    parent=$(dirname "$base")
     folder=$base/eoctl-$me-$sum
-    if safe "$base" && { whole "$folder" || unpack "$folder"; }; then
+    if safe "$parent" && { [ -d "$base" ] || (umask 077 && mkdir "$base") 2>/dev/null; } &&
+        safe "$base" && { whole "$folder" || unpack "$folder"; }; then
         exec "$folder/eoctl" "$@"
     fi
     if [ "$base" = "$EOCTL_BINARY_DIR" ]; then
