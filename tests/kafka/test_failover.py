@@ -25,6 +25,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import commit, committed
 from tests.kafka.planting import as_published
 from tests.kafka.reading import Reading
+from tests.kafka.test_mirror_maker import visible
 from tests.mirror_maker.maker import SOURCE, MirrorMaker
 from tests.share import fewer
 
@@ -66,26 +67,6 @@ class World:
         name = f"{self.topic}-{uuid.uuid4().hex[:8]}"
         commit(self.a, name, {(self.topic, p): offset for p, offset in offsets.items()})
         return name
-
-
-def read(lab: Lab, topic: str, partition: int) -> Log:
-    found: Log = []
-    consumer = Consumer(
-        {
-            **lab.client_properties(),
-            "group.id": uuid.uuid4().hex,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    while True:
-        for message in consumer.consume(10_000, 1):
-            if message.error():
-                consumer.close()
-                return found
-            found.append((message.offset(), message.value()))
 
 
 def write(
@@ -141,7 +122,7 @@ def test_groups_continue_where_they_were(world: World) -> None:
     write(world.a, world.topic, ids, began)
     copies = [_restarted(ids[p], rng, 3) for p in range(2)]
     write(world.b, world.mirror, copies, began, size=170)
-    logs = [(read(world.a, world.topic, p), read(world.b, world.mirror, p)) for p in range(2)]
+    logs = [(visible(world.a, world.topic, p), visible(world.b, world.mirror, p)) for p in range(2)]
     assert [len(mine) for mine, _ in logs] == [1_500, 1_500]
     exact = 0
     for number in range(12):
@@ -171,7 +152,7 @@ def test_a_plan_is_applied_verified_and_undone_as_any_other(world: World) -> Non
     ids = [_ids(0, 300), _ids(10_000, 300)]
     write(world.a, world.topic, ids, began)
     write(world.b, world.mirror, ids, began, size=90)
-    mine, theirs = read(world.a, world.topic, 0), read(world.b, world.mirror, 0)
+    mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
     group, file = world.group({0: mine[200][0]}), world.folder / "plan.json"
     words = ("--map", f"{world.topic}={world.mirror}", "--out", str(file))
     [plan] = world.plan(group, *words).rows
@@ -212,7 +193,7 @@ def test_what_the_mirror_has_not_copied_yet_is_named(world: World) -> None:
     ids = _ids(0, 300)
     write(world.a, world.topic, [ids], began)
     write(world.b, world.mirror, [ids[:250]], began)
-    mine, theirs = read(world.a, world.topic, 0), read(world.b, world.mirror, 0)
+    mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
     name = ("--map", f"{world.topic}={world.mirror}")
     [plan] = world.plan(world.group({0: mine[240][0]}), *name).rows
     assert plan["guarantee"] == "exactly-once"
@@ -229,7 +210,7 @@ def test_a_range_needs_a_choice_and_each_end_has_its_cost(world: World) -> None:
     ids = _ids(0, 300)
     write(world.a, world.topic, [ids], began)
     write(world.b, world.mirror, [[*ids[:100], *ids[120:140], *ids[100:120], *ids[140:]]], began)
-    mine, theirs = read(world.a, world.topic, 0), read(world.b, world.mirror, 0)
+    mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
     group = world.group({0: mine[120][0]})
     name = ("--map", f"{world.topic}={world.mirror}")
     refused = world.plan(group, *name)
@@ -255,7 +236,7 @@ def test_what_one_side_has_deleted_is_named(world: World) -> None:
     ids = _ids(0, 300)
     write(world.a, world.topic, [ids], began)
     write(world.b, world.mirror, [ids], began)
-    mine, theirs = read(world.a, world.topic, 0), read(world.b, world.mirror, 0)
+    mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
     name = ("--map", f"{world.topic}={world.mirror}")
     groups = [world.group({0: mine[n][0]}) for n in (50, 150)]
     _delete(world.b, world.mirror, theirs[100][0])
@@ -278,7 +259,7 @@ def test_a_mirror_with_its_own_times_one_made_again_and_one_with_fewer_partition
     write(world.a, world.topic, ids, began)
     stamped = topic(world.b, 2, 1, {"message.timestamp.type": "LogAppendTime"})
     write(world.b, stamped, ids, began)
-    mine, theirs = read(world.a, world.topic, 0), read(world.b, stamped, 0)
+    mine, theirs = visible(world.a, world.topic, 0), visible(world.b, stamped, 0)
     group = world.group({0: mine[200][0]})
     [plan] = world.plan(group, "--map", f"{world.topic}={stamped}").rows
     assert [i["restart_offset"] for i in plan["inputs"]] == [theirs[199][0] + 1]
@@ -353,20 +334,20 @@ def test_a_real_mirror_maker(
             maker.until(lambda few=few: _ends(lab3, world.mirror) > few, "nothing is mirrored")  # type: ignore[misc]
             maker.kill()
         write(lab1, name, [values[size // 2 :] for values in ids], began)
-        mine = [read(lab1, name, p) for p in range(partitions)]
+        mine = [visible(lab1, name, p) for p in range(partitions)]
         maker.start(offset_flush_interval_ms="2000")
 
         def mirrored() -> bool:
             time.sleep(2)
             return all(
-                {value for _, value in read(lab3, world.mirror, p)} >= {v for _, v in mine[p]}
+                {value for _, value in visible(lab3, world.mirror, p)} >= {v for _, v in mine[p]}
                 for p in range(partitions)
             )
 
         maker.until(lambda: _ends(lab3, world.mirror) >= count and mirrored(), "not mirrored")
     finally:
         maker.kill()
-    theirs = [read(lab3, world.mirror, p) for p in range(partitions)]
+    theirs = [visible(lab3, world.mirror, p) for p in range(partitions)]
     repeats = sum(map(len, theirs)) - count
     assert (repeats > 0) is not exactly_once
     exact = 0

@@ -48,7 +48,7 @@ def _write(lab: Lab, topic: str, first: int, transactions: int, size: int) -> No
         (producer.abort_transaction if number % 3 == 2 else producer.commit_transaction)(20)
 
 
-def _read(lab: Lab, topic: str, partition: int, isolation: str = "read_committed") -> Log:
+def visible(lab: Lab, topic: str, partition: int, isolation: str = "read_committed") -> Log:
     """Offsets and values of all visible records, by a client of its own."""
     found: Log = []
     consumer = Consumer(
@@ -130,7 +130,7 @@ def test_the_page(it: Reading, lab1: Lab, other: Lab, topic: MakeTopic, tmp_path
     settings = {f"{SOURCE}.consumer.isolation.level": "read_committed"}
     maker = MirrorMaker(tmp_path / "maker", lab1, other, name, settings)
     _write(lab1, name, 0, 3, 100)
-    wanted = {value for p in range(PARTITIONS) for _, value in _read(lab1, name, p)}
+    wanted = {value for p in range(PARTITIONS) for _, value in visible(lab1, name, p)}
     try:
         maker.start()
         maker.until(lambda: _end(other, copy) >= len(wanted), "not all is mirrored")
@@ -158,7 +158,7 @@ def test_a_mirror_maker_that_was_killed(
         maker.kill()
         once = _end(other, copy)
         _write(lab1, name, 30_000, 6, 1_000)
-        mine = [_read(lab1, name, p) for p in range(PARTITIONS)]
+        mine = [visible(lab1, name, p) for p in range(PARTITIONS)]
         wanted = {value for log in mine for _, value in log}
         for group, part in (("early", 10), ("middle", 2), ("late", 1)):
             _commit(lab1, name, f"{name}-{group}", [log[-1][0] // part + 1 for log in mine])
@@ -166,7 +166,7 @@ def test_a_mirror_maker_that_was_killed(
 
         def mirrored() -> bool:
             time.sleep(1)
-            seen = {v for p in range(PARTITIONS) for _, v in _read(other, copy, p)}
+            seen = {v for p in range(PARTITIONS) for _, v in visible(other, copy, p)}
             return wanted <= seen
 
         maker.until(lambda: _end(other, copy) > once and mirrored(), "the rest is not mirrored")
@@ -183,7 +183,7 @@ def test_a_mirror_maker_that_was_killed(
     assert ran.status == 1, ran.stderr
     assert ran.json["offset_syncs"] == f"mm2-offset-syncs.{TARGET}.internal"
     assert ran.json["checkpoints_topic"] == f"{SOURCE}.checkpoints.internal"
-    logs = [(mine[p], _read(other, copy, p)) for p in range(PARTITIONS)]
+    logs = [(mine[p], visible(other, copy, p)) for p in range(PARTITIONS)]
     _checked(ran, logs)
     kinds = Counter(row["finding"] for row in ran.rows)
     assert kinds["repeat"] > 1_000

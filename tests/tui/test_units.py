@@ -31,7 +31,7 @@ from tui.screens.change import _outcome_lines
 from tui.screens.views import VIEWS
 from tui.widgets.table_state import Filter, TableState
 from tui.widgets.tables import TableData, TableRow, fitted, layout, narrowed, table_data
-from tui.widgets.trend import BUCKET_MS, BUCKETS, MOST, Trend
+from tui.widgets.trend import BUCKETS, MOST, STEPS_MS, Trend
 
 
 def shifted(s: Snapshot, by_ms: int) -> Snapshot:
@@ -55,8 +55,8 @@ def rows_of(*names: str) -> TableData:
 def test_a_sparkline_has_floor_0_a_shared_ceiling_and_gaps() -> None:
     trend = Trend()
     trend.add(0, {"a:0": 100})
-    trend.add(10 * BUCKET_MS, {"a:0": 50, "b:0": 1})
-    trend.add((BUCKETS - 1) * BUCKET_MS, {"b:0": 0})
+    trend.add(10 * STEPS_MS[-1], {"a:0": 50, "b:0": 1})
+    trend.add((BUCKETS - 1) * STEPS_MS[-1], {"b:0": 0})
     assert trend.ceiling == 100
     line = trend.line("a:0", BUCKETS, 100)
     assert len(line) == BUCKETS
@@ -67,7 +67,7 @@ def test_a_sparkline_has_floor_0_a_shared_ceiling_and_gaps() -> None:
     assert trend.line("b:0", BUCKETS, 100)[10] == "▂", "above 0 is above the floor"
     assert trend.line("nobody", 10, 100) == ""
     assert set(trend.line("a:0", 30, 100, ascii_only=True)) <= set(" _.-:=+*#")
-    trend.add(BUCKETS * BUCKET_MS, {})
+    trend.add(BUCKETS * STEPS_MS[-1], {})
     assert trend.ceiling == 50, "half an hour later it is forgotten"
 
 
@@ -337,7 +337,7 @@ def test_memory_stays_bounded_over_eight_hours() -> None:
 def test_trends_are_bounded_whatever_is_held() -> None:
     trend = Trend()
     for n in range(60):
-        trend.add(AT + n * BUCKET_MS, {f"t:{n * 500 + k}": k + 1 for k in range(500)})
+        trend.add(AT + n * STEPS_MS[-1], {f"t:{n * 500 + k}": k + 1 for k in range(500)})
     assert len(trend) <= MOST
 
 

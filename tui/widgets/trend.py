@@ -11,7 +11,6 @@ from itertools import pairwise
 BUCKETS = 60
 STEPS_MS = (5_000, 10_000, 30_000)
 """Of one bucket: 5 minutes are remembered, and as the history grows 10, then 30."""
-BUCKET_MS = STEPS_MS[-1]
 MOST = 2_000  # partitions that are remembered: those held within the half hour
 _LEVELS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-:=+*#"

@@ -131,13 +131,6 @@ async def as_of(
     return Target("as-of", instant, commits=commits, source=source, checks=tuple(checks))
 
 
-def _deleted_since(history: CommitHistory, commit: CommitRecord) -> bool:
-    return any(
-        c.offset is None and c.topic_partition == commit.topic_partition and c.at > commit.at
-        for c in history.commits()
-    )
-
-
 def _stood(history: CommitHistory, partition: TopicPartition, instant: int) -> CommitRecord | None:
     """Return what counted then; None: nothing did. Raises RefusedError where that is unknown."""
     commit = history.stood.get(partition)
@@ -145,8 +138,8 @@ def _stood(history: CommitHistory, partition: TopicPartition, instant: int) -> C
         why = "the times of its commits run backwards there: clocks of coordinators differ"
     elif commit is None and history.whole_from:
         why = "compaction may have removed its commits before that time"
-    elif commit is not None and commit.topic_id is None and _deleted_since(history, commit):
-        why = "its offset was deleted since, as with a topic that is made anew"
+    elif commit is not None and commit.topic_id is None and partition in history.deleted_since:
+        why = "its offset was deleted since, as when a topic is deleted and created again"
     else:
         return commit
     raise RefusedError(

@@ -134,6 +134,7 @@ class CommitHistory(GroupLog):
         self.stood: dict[TopicPartition, CommitRecord] = {}
         self._late: set[TopicPartition] = set()
         self.disordered: set[TopicPartition] = set()  # whose times run backwards around `as_of`
+        self.deleted_since: set[TopicPartition] = set()  # whose offset was deleted after `as_of`
 
     def add(self, buffer: Buffer) -> None:
         """Take in the next batches. Raises CorruptError."""
@@ -294,6 +295,8 @@ class CommitHistory(GroupLog):
             return
         if commit.since > self._as_of:
             self._late.add(where)
+            if commit.offset is None:
+                self.deleted_since.add(where)
         else:
             self.stood[where] = commit
             if where in self._late:

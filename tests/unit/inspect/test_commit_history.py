@@ -260,6 +260,14 @@ def test_what_was_kept_while_it_was_pending_is_not_kept_for_ever() -> None:
     assert (history.commits(), history.left_out) == ([], 50)
 
 
+def test_an_offset_that_was_deleted_after_a_time_is_named() -> None:
+    """It may have been of another log; one that was deleted before says nothing of later ones."""
+    written = [commit(0, 5), gone(1), commit(2, 7), commit(3, 8, partition=1), gone(4)]
+    for second, deleted in ((3, {0}), (0, {0}), (5, set())):
+        history = read(written, newest=0, as_of=START + second * 1000)
+        assert {p.partition for p in history.deleted_since} == deleted
+
+
 def test_since_and_newest_together() -> None:
     """A transaction that was kept while it was pending is older, and is left out."""
     written = [commit(0, 1, 7), end(1, 7, COMMIT), *(commit(n, n) for n in (2, 3, 4))]

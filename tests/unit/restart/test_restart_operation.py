@@ -28,10 +28,10 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 ASKED: dict[str, Any] = {"group": "g", "offsets": {}}
 
 
-def plan(step: Step) -> Plan:
+def plan(*steps: Step, kind: str = KIND, **details: Any) -> Plan:
     now = now_ms()
     return Plan(
-        kind=KIND,
+        kind=kind,
         action="restart",
         created_at=now,
         expires_at=now + VALID_MS,
@@ -42,8 +42,8 @@ def plan(step: Step) -> Plan:
         summary="moved",
         lock="this host only",
         observed={},
-        steps=(step,),
-        details={"asked": ASKED, "target": {}, "pause_ms": 0},
+        steps=steps,
+        details={"asked": ASKED, "target": {}, "pause_ms": 0} | details,
     )
 
 

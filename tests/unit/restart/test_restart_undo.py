@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
@@ -29,14 +28,15 @@ from eoctl.stores.journal_files import Journal
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import OffsetStore, Write
 from recovery.change.journal import JournalEntry
-from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.change.plan import Plan, Step
 from recovery.errors import RefusedError
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.store_tables import FileStore
 from tests.offset_stores import free
+from tests.unit.restart.test_restart_operation import ASKED
+from tests.unit.restart.test_restart_operation import plan as restart_plan
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
-ASKED: dict[str, Any] = {"group": "g", "offsets": {}}
 T = TypeVar("T")
 
 
@@ -110,23 +110,8 @@ def step(which: str, *writes: Write, action: str = "write", dissolve: bool = Fal
 
 
 def plan(*steps: Step, kind: str = KIND, **details: Any) -> Plan:
-    now = now_ms()
-    given = {"asked": ASKED, "target": {}, "pause_ms": 0, "existed": {STORE: True, MIRROR: True}}
-    return Plan(
-        kind=kind,
-        action="restart",
-        created_at=now,
-        expires_at=now + VALID_MS,
-        context="here",
-        argv=(),
-        cluster_id="c",
-        scope="g",
-        summary="moved",
-        lock="this host only",
-        observed={},
-        steps=steps,
-        details=given | details,
-    )
+    existed = {"existed": {STORE: True, MIRROR: True}}
+    return restart_plan(*steps, kind=kind, **existed | details)
 
 
 def operation(stores: Stores, made: Plan) -> Restarting:
