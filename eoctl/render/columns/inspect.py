@@ -1,5 +1,7 @@
 """The columns of partitions, transactional ids, producers, groups and offsets."""
 
+from collections.abc import Iterator
+
 from eoctl.render.columns.table import (
     PARTITION,
     RANGE,
@@ -171,12 +173,12 @@ def _producer_summary(answer: Answer) -> str:
     text += f", {count(older)} older" if older else ""
     zombies = sum(bool(r.stale_epoch) for r in rows)
     text += f" ({counted(zombies, 'zombie')})" if zombies else ""
-    if older > zombies:
-        text += (
-            "\nOLDER does not prove a dead process: a client raises its own epoch: `eoctl "
-            "explain older`"
-        )
     return with_gaps(text, answer)
+
+
+def _producer_note(answer: Answer) -> Iterator[str]:
+    if any(_stale(r) == "older" for r in answer.rows if isinstance(r, ProducerRow)):
+        yield "an older epoch does not prove a dead process: `eoctl explain older`"
 
 
 PRODUCERS = Table(
@@ -199,6 +201,7 @@ PRODUCERS = Table(
     ),
     names=("topic", "partition", "producer_id"),
     summary=_producer_summary,
+    below=_producer_note,
 )
 BLOCKS = Table(
     ProducerBlockRow,

@@ -16,12 +16,12 @@ from eoctl.lab import lab_tables
 from eoctl.render.columns.audit import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
 from eoctl.render.columns.diagnose import STATUS
 from eoctl.render.columns.growth import TXN_SUMMARY
-from eoctl.render.columns.inspect import OFFSETS
+from eoctl.render.columns.inspect import OFFSETS, PRODUCERS
 from eoctl.render.columns.state import SHOW
 from eoctl.render.columns.table import Table
 from recovery.answers import Answer
 from recovery.audit.audit_rows import AuditDuplicatesRow, RecordPlace
-from recovery.inspect.cluster_rows import OffsetsShowRow
+from recovery.inspect.cluster_rows import OffsetsShowRow, ProducerRow
 from recovery.inspect.growth.growth_rows import GrowthRow, InternalTopicRow, TxnSummaryRow
 from recovery.row import Row
 from recovery.state.state_rows import StateShowRow
@@ -212,3 +212,14 @@ def test_each_internal_topic_has_its_own_line_after_the_summary(
         "__consumer_offsets: 50 partitions, 10 offsets, sizes not known",
         "__transaction_state: 50 partitions, 10 offsets, sizes not known",
     ]
+
+
+def test_what_older_does_not_prove_is_a_line_that_80_columns_hold(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = replace(example(ProducerRow, full=False), older_epoch=True)
+    emit(Answer("producers", "c", 0, [row]), PRODUCERS, Format())
+    summary, note = capsys.readouterr().err.splitlines()
+    assert summary.endswith(", 1 older")
+    assert "does not prove" in note
+    assert len(note) <= 80
