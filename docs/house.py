@@ -13,13 +13,14 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from docs import bugs_table, doctor_table
+from docs import bugs_table, doctor_table, permissions_table
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("eoctl", "tui", "recovery", "spark_jobs")
 PAGE = ROOT / "docs" / "development.md"
 DOCTOR = ROOT / "docs" / "doctor.md"
 BUGS = ROOT / "docs" / "compatibility.md"
+PERMISSIONS = ROOT / "docs" / "permissions.md"
 BEGIN, END = "<!-- made by `make figures` -->\n", "<!-- end -->\n"
 
 
@@ -135,6 +136,7 @@ FIGURES: Mapping[Path, Callable[[], str]] = {
     PAGE: drawing,
     DOCTOR: doctor_table.table,
     BUGS: bugs_table.table,
+    PERMISSIONS: permissions_table.table,
 }
 """Page → what `make figures` writes between its two marks."""
 

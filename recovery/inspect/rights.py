@@ -24,6 +24,15 @@ def missing_right(error: str, name: str) -> str | None:
     }.get(error)
 
 
+def and_grant(text: str, error: str, right: str) -> str:
+    """Return what could not be seen, and the right to grant if a broker refused it for want of one.
+
+    >>> and_grant("not read", "TOPIC_AUTHORIZATION_FAILED", "READ on that topic")
+    'not read; grant READ on that topic'
+    """
+    return f"{text}; grant {right}" if error.endswith("AUTHORIZATION_FAILED") else text
+
+
 TOPICS_DESCRIBE, TOPICS_READ, TOPICS_WRITE = "topics: DESCRIBE", "topics: READ", "topics: WRITE"
 TOPICS_CONFIGS = "topics: DESCRIBE_CONFIGS"
 STATE_READ, OFFSETS_READ = "__transaction_state: READ", "__consumer_offsets: READ"
@@ -40,8 +49,10 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "producers": (TOPICS_READ,),
     "txn list, txn describe": (TOPICS_DESCRIBE, IDS_DESCRIBE),
     "txn list --summary": (TOPICS_DESCRIBE, IDS_DESCRIBE, CLUSTER_DESCRIBE),
-    "txn history": (IDS_DESCRIBE, STATE_READ),
-    "status, why, txn hanging, check": (*_JUDGE, OFFSETS_READ, GROUPS_DESCRIBE),
+    "txn history": (STATE_READ,),
+    "status, txn hanging": (*_JUDGE, OFFSETS_READ, GROUPS_DESCRIBE),
+    "why": (*_JUDGE, TOPICS_CONFIGS, OFFSETS_READ, GROUPS_DESCRIBE),
+    "check": (*_JUDGE, OFFSETS_READ, GROUPS_DESCRIBE, CLUSTER_CONFIGS),
     "doctor": (
         TOPICS_DESCRIBE,
         TOPICS_CONFIGS,
@@ -55,8 +66,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "txn abort, txn resolve under an idle id": (*_JUDGE, CLUSTER_ALTER, IDS_WRITE),
     "txn fence": (*_JUDGE, IDS_WRITE),
     "offsets show": (TOPICS_DESCRIBE, GROUPS_DESCRIBE),
-    "offsets show --lag-seconds": (TOPICS_READ, GROUPS_DESCRIBE),
-    "offsets history": (GROUPS_DESCRIBE, OFFSETS_READ),
+    "offsets show --lag-seconds": (TOPICS_READ, TOPICS_CONFIGS, GROUPS_DESCRIBE),
+    "offsets history": (TOPICS_DESCRIBE, GROUPS_DESCRIBE, OFFSETS_READ, IDS_DESCRIBE),
     "offsets count, audit, state rebuild": (TOPICS_READ,),
     "restart plan": (TOPICS_READ, GROUPS_DESCRIBE),
     "restart apply": (TOPICS_READ, GROUPS_DESCRIBE, GROUPS_READ),

@@ -33,6 +33,9 @@ def rights(lab: Lab, user: str, *named: Right, deny: bool = False) -> Iterator[N
         )
         for kind, name, operation in named
     ]
+    if not all_of_it:
+        yield
+        return
     for made in admin.create_acls([AclBinding(*one) for one in all_of_it]).values():
         made.result(20)
     try:

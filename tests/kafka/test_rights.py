@@ -52,8 +52,10 @@ ACTING = {
 OF_TRANSACTIONS = {
     "txn list, txn describe",
     "txn list --summary",
-    "txn history",
-    "status, why, txn hanging, check",
+    "offsets history",
+    "status, txn hanging",
+    "why",
+    "check",
     "doctor",
 }
 OF_RECORDS = {
@@ -61,7 +63,9 @@ OF_RECORDS = {
     "offsets show --lag-seconds",
     "offsets history",
     "txn history",
-    "status, why, txn hanging, check",
+    "status, txn hanging",
+    "why",
+    "check",
     "doctor",
     "offsets count, audit, state rebuild",
     "restart plan",

@@ -29,11 +29,13 @@ from recovery.facts import (
     known,
 )
 from recovery.formats.coordinator import coordinator_partition
+from recovery.inspect.rights import and_grant
 from recovery.plurals import counted
 from recovery.values import replace
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
+NOT_DESCRIBED = "the coordinator did not describe it"
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 MOVING = frozenset({"NOT_COORDINATOR", LOADING, "COORDINATOR_NOT_AVAILABLE"})
 MOVING_SECONDS = 0.25
@@ -359,7 +361,7 @@ async def _described_once(
                 Missing(
                     "transaction",
                     name,
-                    "the coordinator did not describe it",
+                    and_grant(NOT_DESCRIBED, name, "DESCRIBE on it"),
                     broker=t.coordinator,
                     id=t.transactional_id,
                 )

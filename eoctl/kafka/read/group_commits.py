@@ -17,6 +17,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import CorruptError
 from recovery.inspect.commits.commit_history import CommitHistory
 from recovery.inspect.log_part import LogPart, part_of
+from recovery.inspect.rights import and_grant
 from recovery.quoting import quoted, some
 from recovery.restart.commits import GroupCommit, LastCommits
 from recovery.values import Value, replace
@@ -255,7 +256,7 @@ def _too_much(most: int) -> _Unread:
 
 def _why(error: str) -> str:
     text = f"the group's partition of __consumer_offsets could not be read: {error}"
-    return f"{text}; grant READ on that topic" if "AUTHORIZATION" in error else text
+    return and_grant(text, error, "READ on that topic")
 
 
 async def tails(

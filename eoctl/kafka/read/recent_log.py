@@ -18,6 +18,7 @@ from recovery.formats.batches import verify_crcs
 from recovery.formats.reader import CorruptError
 from recovery.inspect.history import StateRecord
 from recovery.inspect.log_part import LogPart, part_of
+from recovery.inspect.rights import and_grant
 from recovery.plurals import counted
 from recovery.values import Value, replace
 
@@ -261,9 +262,12 @@ class Tail(Generic[S]):
             Missing(
                 "topic",
                 error,
-                f"{len(numbers)} of {counted(self.tails.partitions, 'partition')} of {topic} could "
-                f"not be read, so {result}"
-                + ("; grant READ on that topic" if error.endswith("AUTHORIZATION_FAILED") else ""),
+                and_grant(
+                    f"{len(numbers)} of {counted(self.tails.partitions, 'partition')} of {topic} "
+                    f"could not be read, so {result}",
+                    error,
+                    "READ on that topic",
+                ),
                 topic=topic,
             )
             for error, numbers in by_error.items()

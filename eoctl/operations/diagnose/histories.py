@@ -15,6 +15,7 @@ from recovery.inspect.chains import wanted_of
 from recovery.inspect.history import History, Marker, Markers, StateLog, read_history
 from recovery.inspect.lost_markers import OwnMarker, own_first, past_of, with_origins
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, StartBatch
+from recovery.inspect.rights import and_grant
 from recovery.inspect.topic_sightings import Sightings
 from recovery.values import replace
 
@@ -60,7 +61,11 @@ async def histories(
         Missing(
             "partition",
             log.error or "",
-            "the history of its transactional ids could not be read",
+            and_grant(
+                "the history of its transactional ids could not be read",
+                log.error or "",
+                "READ on that topic",
+            ),
             topic=coordinators.TRANSACTION_STATE,
             partition=log.partition,
         )

@@ -30,6 +30,7 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings
+from recovery.inspect.rights import and_grant
 from recovery.values import Value, replace
 
 PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
@@ -389,7 +390,11 @@ async def _records(
         Missing(
             "partition",
             log.error,
-            "the history of its transactional ids could not be read",
+            and_grant(
+                "the history of its transactional ids could not be read",
+                log.error,
+                "READ on that topic",
+            ),
             topic=coordinators.TRANSACTION_STATE,
             partition=log.partition,
         )

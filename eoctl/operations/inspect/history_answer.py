@@ -15,6 +15,7 @@ from recovery.diagnose.diagnosis_rows import ContestRow
 from recovery.facts import Missing
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.history_rows import history_rows
+from recovery.inspect.rights import and_grant
 
 NEWEST = 1000
 """Records of each id that are shown: an id of a busy application has a hundred thousand a day."""
@@ -92,7 +93,9 @@ def unread(state_logs: StateLogs) -> list[Missing]:
         Missing(
             "partition",
             log.error,
-            "this part of the history could not be read",
+            and_grant(
+                "this part of the history could not be read", log.error, "READ on that topic"
+            ),
             topic=coordinators.TRANSACTION_STATE,
             partition=log.partition,
         )

@@ -2,7 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eoctl.kafka.ask.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
+from eoctl.kafka.ask.coordinators import (
+    NOT_DESCRIBED,
+    NOT_FOUND,
+    TRANSACTION_STATE,
+    state_partitions_of,
+)
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, group_partition
 from eoctl.kafka.connection.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from eoctl.operations.inspect.lists import (
@@ -174,7 +179,7 @@ class Offline:
             Missing(
                 "transaction",
                 (row.error or NOT_FOUND if (row := known.get(name)) else absent),
-                "the coordinator did not describe it",
+                NOT_DESCRIBED,
                 broker=partitions[coordinator_partition(name, len(partitions))].leader,
                 id=name,
             )

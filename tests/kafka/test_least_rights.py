@@ -1,0 +1,227 @@
+"""What docs/permissions.md publishes: with just these rights a command works, and each is needed.
+
+A user of a real broker with ACLs gets the rights of a row; then one after the other is taken away,
+and each time the answer must name it.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.client import Client, NewRecord
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from eoctl.lab.users import USERS
+from recovery.facts import TopicPartition
+from recovery.inspect.rights import NEEDS
+from tests.kafka.command import FAST, Ran
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.rights import Right, as_user, rights
+
+PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
+KINDS = {"topics": "TOPIC", "groups": "GROUP", "transactional ids": "TRANSACTIONAL_ID"}
+TOPIC, GROUP, ID = "TOPIC", "GROUP", "ID"
+LOOKING: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "lso": (("lso", TOPIC),),
+    "producers": (("producers", TOPIC),),
+    "txn list, txn describe": (("txn", "list"), ("txn", "describe", ID)),
+    "txn list --summary": (("txn", "list", "--summary"),),
+    "txn history": (("txn", "history", ID),),
+    "status, txn hanging": (("status", *FAST), ("txn", "hanging", *FAST)),
+    "why": (("why", *FAST),),
+    "check": (("check", *FAST),),
+    "doctor": (("doctor",),),
+    "offsets show": (("offsets", "show", "--group", GROUP),),
+    "offsets show --lag-seconds": (("offsets", "show", "--group", GROUP, "--lag-seconds"),),
+    "offsets history": (("offsets", "history", GROUP),),
+    "offsets count, audit, state rebuild": (("offsets", "count", f"{TOPIC}:0", "earliest", "lso"),),
+    "restart plan": (("restart", "plan", "--group", GROUP, "--topic", TOPIC, "--to-earliest"),),
+}
+"""Commands of the rows that look."""
+YES = ("--execute", "--yes")
+
+
+@pytest.fixture
+def used(secure_lab: Lab, topic: MakeTopic) -> str:
+    """A topic where an id has committed, also a group's offsets: the internal topics are there."""
+    name = topic(secure_lab)
+
+    async def scenario() -> None:
+        async with Client.of(secure_lab.client_properties()) as client:
+            owner = await Producer.init(client, f"{name}-id")
+            await owner.send(name, 0, [NewRecord(b"1")])
+            await owner.send_offsets(f"{name}-group", {TopicPartition(name, 0): 1})
+            await owner.commit()
+
+    asyncio.run(scenario())
+    return name
+
+
+@pytest.fixture
+def held(secure_lab: Lab) -> Iterator[None]:
+    """An orphan to judge."""
+    [orphan] = break_(secure_lab, "orphan", hold=False)
+    yield
+    admin = AdminClient(secure_lab.client_properties())
+    for gone in admin.delete_topics([orphan.topic], operation_timeout=20).values():
+        gone.result(30)
+
+
+def test_the_published_lists_are_the_labs_users() -> None:
+    """Whose commands `test_rights` tries. An operator's WRITE and CREATE are for outputs alone."""
+    published = {user: set(_published(user)) for user in ("viewer", "operator")}
+    for user, listed in published.items():
+        lab = {(k, operation) for k, operations in USERS[user].items() for operation in operations}
+        assert listed == lab
+
+
+def _published(user: str) -> Iterator[tuple[str, str]]:
+    """Each kind of resource and operation of the page's command lines for this user."""
+    for line in re.findall(rf"^kafka-acls.*User:eoctl-{user} .*$", PAGE.read_text(), re.MULTILINE):
+        *_, kind, _ = re.split(r" --(cluster|topic|group|transactional-id)", line)
+        for operation in re.findall(r"--operation (\w+)", line):
+            spoken = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()
+            yield kind.upper().replace("-", "_"), spoken
+
+
+def right(name: str) -> Right:
+    """`topics: READ` as an ACL on all topics; `__transaction_state: READ` on that topic."""
+    kind, operation = name.split(": ")
+    if kind.startswith("__"):
+        return "TOPIC", kind, operation
+    if kind == "cluster":
+        return "CLUSTER", "kafka-cluster", operation
+    return KINDS[kind], "*", operation
+
+
+def without(taken: str, needed: tuple[str, ...]) -> tuple[list[Right], list[Right]]:
+    """What is granted, and denied, to somebody who lacks one of these rights.
+
+    Without READ, WRITE or ALTER the DESCRIBE that these imply is still there.
+    """
+    kind, operation = taken.split(": ")
+    left = {right(other) for other in needed if other != taken}
+    if operation in ("READ", "WRITE", "ALTER"):
+        left.add(right(f"{kind}: DESCRIBE"))
+    covered = kind.startswith("__") and ("TOPIC", "*", operation) in left
+    return sorted(left), [right(taken)] if covered else []
+
+
+def implied(taken: str, needed: tuple[str, ...]) -> bool:
+    """Whether Kafka's authorizer grants it to whoever has another of these rights."""
+    kind, operation = taken.split(": ")
+    others = {f"{kind}: {other}" for other in ("READ", "WRITE", "ALTER")}
+    return operation == "DESCRIBE" and not others.isdisjoint(needed)
+
+
+def run(lab: Lab, used: str, words: tuple[str, ...]) -> Ran:
+    named = {TOPIC: used, GROUP: f"{used}-group", ID: f"{used}-id", f"{TOPIC}:0": f"{used}:0"}
+    return as_user(lab, "nobody", *(named.get(word, word) for word in words), "-o", "json")
+
+
+def told(ran: Ran) -> list[dict[str, object]]:
+    """What an answer says of each thing, without times and counts."""
+    keys = ("topic", "partition", "transactional_id", "group", "rule", "verdict", "state", "ok")
+    return [{key: row.get(key) for key in keys} for row in ran.rows]
+
+
+def refusal(ran: Ran) -> str:
+    """What an answer says it could not see, or the one sentence of a command that has no answer."""
+    if not ran.stdout:
+        assert ran.status == 3
+        return ran.stderr
+    return " ".join(error["detail"] for error in ran.json["errors"])
+
+
+@pytest.mark.parametrize("row", LOOKING)
+def test_a_command_needs_its_rights_and_no_others(
+    secure_lab: Lab, used: str, held: None, row: str
+) -> None:
+    """Without one of them: an answer that names it, or the same where nothing asked for it."""
+    needed, whole = NEEDS[row], {}
+    with rights(secure_lab, "nobody", *map(right, needed)):
+        for words in LOOKING[row]:
+            whole[words] = ran = run(secure_lab, used, words)
+            assert ran.status in (0, 1), (words, ran.stdout, ran.stderr)
+            assert ran.json["complete"], (words, ran.json["errors"])
+    for taken in needed:
+        if implied(taken, needed):
+            continue
+        left, denied = without(taken, needed)
+        with rights(secure_lab, "nobody", *left), rights(secure_lab, "nobody", *denied, deny=True):
+            for words, before in whole.items():
+                ran = run(secure_lab, used, words)
+                if ran.status in (0, 1) and ran.json["complete"]:
+                    assert told(ran) == told(before), (taken, words)
+                    continue
+                assert taken.split(": ")[1] in refusal(ran), (taken, words, refusal(ran))
+
+
+def abort(orphan: GroundTruth) -> tuple[str, ...]:
+    place = f"{orphan.topic}:{orphan.partition}"
+    which = ("--pid", str(orphan.producer_id), "--start-offset", str(orphan.start_offset))
+    return ("txn", "abort", place, *which, *FAST, *YES)
+
+
+def fence(live: GroundTruth) -> tuple[str, ...]:
+    return ("txn", "fence", live.transactional_id or "", "--owner-is-gone", *FAST, *YES)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "act"),
+    [("txn abort, txn resolve", "orphan", abort), ("txn fence", "open", fence)],
+)
+def test_a_remedy_without_one_of_its_rights_changes_nothing(
+    secure_lab: Lab, used: str, row: str, kind: str, act: Callable[[GroundTruth], tuple[str, ...]]
+) -> None:
+    [broken] = break_(secure_lab, kind, hold=False)
+    check_that_acting_needs(secure_lab, row, act(broken), ("lso", broken.topic))
+
+
+def test_a_restart_without_one_of_its_rights_changes_nothing(
+    secure_lab: Lab, used: str, tmp_path: Path
+) -> None:
+    plan, group = str(tmp_path / "plan.json"), ("--group", f"{used}-group")
+    made = as_user(
+        *(secure_lab, "admin", "restart", "plan", *group),
+        *("--topic", used, "--to-earliest", "--out", plan),
+    )
+    assert made.status == 0, made.stderr
+    words = ("restart", "apply", plan, *YES)
+    check_that_acting_needs(secure_lab, "restart apply", words, ("offsets", "show", *group))
+
+
+def check_that_acting_needs(
+    lab: Lab, row: str, words: tuple[str, ...], look: tuple[str, ...]
+) -> None:
+    """The command is refused without each of its rights, changes nothing then, and works with all.
+
+    look: the command that shows what it changes, as the super user sees it.
+    """
+
+    def seen() -> list[object]:
+        ran = as_user(lab, "admin", *look, "-o", "json")
+        return [
+            [r.get(key) for key in ("last_stable_offset", "committed_offset")] for r in ran.rows
+        ]
+
+    before, needed = seen(), NEEDS[row]
+    for taken in needed:
+        if implied(taken, needed):
+            continue
+        left, denied = without(taken, needed)
+        with rights(lab, "nobody", *left), rights(lab, "nobody", *denied, deny=True):
+            ran = as_user(lab, "nobody", *words)
+        assert ran.status in (3, 4), (taken, ran.stdout, ran.stderr)
+        assert taken.split(": ")[1] in ran.stdout + ran.stderr, (taken, ran.stdout, ran.stderr)
+        assert seen() == before, taken
+    with rights(lab, "nobody", *map(right, needed)):
+        ran = as_user(lab, "nobody", *words)
+    assert ran.status == 0, (ran.stdout, ran.stderr)
+    assert seen() != before
