@@ -12,7 +12,7 @@ WORKERS ?= 5
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/style --durations-file=build/test-durations.txt
 
-.PHONY: help install lock check format test test-long test-tools mutants bench soak dist binary man docs demo schemas figures size screenshots test-fresh clean
+.PHONY: help install lock check format test test-long test-tools mutants trust trust-long bench soak dist binary man docs demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,12 @@ man: install ## the man page, build/man/eoctl.1, from the commands
 
 mutants: install ## change one place of a rule at a time: do its tests notice? (MUTANTS="--of recovery.diagnose.case --all")
 	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+trust: install ## the scorecard: what is held to, what was tried for it, how often (LINE=9: one line)
+	$(BIN)/python -m tests.trust $(if $(LINE),--line $(LINE))
+
+trust-long: install ## the scorecard with the full counts, for hours; writes docs/trust.md
+	$(BIN)/python -m tests.trust --long
 
 bench: install ## speed and memory, beside the peers, as ratios
 	$(BIN)/python -m benchmarks

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -183,3 +183,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return self._names.get(nodeid) or str(super()._split_scope(nodeid))
 
     return ByLabOrFile(config, log)
+
+
+Tried = Callable[[str, int], None]
+"""Says what a test has tried, and how often: `tried("commands", 71)`, for `make trust`."""
+
+
+@pytest.fixture
+def tried(record_property: Callable[[str, object], None]) -> Tried:
+    return record_property

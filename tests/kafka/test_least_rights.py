@@ -20,6 +20,7 @@ from eoctl.lab.producer import Producer
 from eoctl.lab.users import USERS
 from recovery.facts import TopicPartition
 from recovery.inspect.rights import NEEDS
+from tests.conftest import Tried
 from tests.kafka.command import FAST, Ran
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.rights import Right, as_user, rights
@@ -141,7 +142,7 @@ def refusal(ran: Ran) -> str:
 
 @pytest.mark.parametrize("row", LOOKING)
 def test_a_command_needs_its_rights_and_no_others(
-    secure_lab: Lab, used: str, held: None, row: str
+    secure_lab: Lab, used: str, held: None, tried: Tried, row: str
 ) -> None:
     """Without one of them: an answer that names it, or the same where nothing asked for it."""
     needed, whole = NEEDS[row], {}
@@ -157,6 +158,7 @@ def test_a_command_needs_its_rights_and_no_others(
         with rights(secure_lab, "nobody", *left), rights(secure_lab, "nobody", *denied, deny=True):
             for words, before in whole.items():
                 ran = run(secure_lab, used, words)
+                tried("commands without a right", 1)
                 if ran.status in (0, 1) and ran.json["complete"]:
                     assert told(ran) == told(before), (taken, words)
                     continue
