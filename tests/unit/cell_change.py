@@ -125,6 +125,7 @@ def plan(
     *,
     kind: str = "test-cells",
     independent: bool = False,
+    all_or_none: bool = False,
     valid_ms: int = VALID_MS,
     scope: str = "cells",
 ) -> Plan:
@@ -154,6 +155,7 @@ def plan(
         observed={name: {"value": now.get(name)} for name in values},
         steps=changes,
         independent=independent,
+        all_or_none=all_or_none,
     )
 
 
@@ -178,6 +180,7 @@ def set_(
     words: Annotated[list[str], typer.Argument(metavar="CELL=N...")],
     out: Annotated[Path | None, typer.Option("--out")] = None,
     independent: Annotated[bool, typer.Option("--independent")] = False,
+    all_or_none: Annotated[bool, typer.Option("--all-or-none")] = False,
     valid_ms: Annotated[int, typer.Option("--valid-ms")] = VALID_MS,
 ) -> int:
     context = connection.one()
@@ -185,7 +188,8 @@ def set_(
     made = plan(
         {name: int(value) for name, value in pairs},
         context,
-        independent=independent,
+        independent=independent or all_or_none,
+        all_or_none=all_or_none,
         valid_ms=valid_ms,
     )
     if out is not None:

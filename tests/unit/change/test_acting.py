@@ -417,6 +417,27 @@ def test_independent_steps_fail_one_by_one(cells: Cells) -> None:
     assert cells.entries("--unfinished") == []
 
 
+def test_of_all_or_none_no_step_begins_unless_all_may(cells: Cells) -> None:
+    cells.run("set", "a=5", "b=7", "--all-or-none", "--out", "plan.json")
+    cells.file.write_text('{"a": 1, "b": 3}')
+    refused = cells.run("apply", "plan.json", *ACT)
+    assert refused.returncode == 4
+    assert "b value: was 2 when planned, is 3 now" in refused.stderr
+    assert cells.writes == []
+
+
+def test_of_all_or_none_the_rest_is_read_again_after_a_kill(cells: Cells) -> None:
+    """Between the two runs somebody writes b, which the first run had still found as planned."""
+    cells.run("set", "a=5", "b=7", "--all-or-none", "--out", "plan.json")
+    cells.kill_at("step-1-done", "apply", "plan.json", *ACT)
+    cells.file.write_text('{"a": 5, "b": 3}')
+    again = cells.run("apply", "plan.json", *ACT, "-o", "json")
+    steps = json.loads(again.stdout)["rows"][0]["steps"]
+    assert [step["status"] for step in steps] == ["already-done", "refused"]
+    assert again.returncode == 4
+    assert cells.writes == ["a=5"]
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
     while not condition():

@@ -297,3 +297,14 @@ def test_a_topic_is_one_thing_in_a_merge() -> None:
         with pytest.raises(UsageError, match="is named twice"):
             Merge("m", "json", inputs, output)
     assert Merge("m", "json", ("a",), None).topics == ("m", "a")
+
+
+def test_a_partition_whose_offsets_are_not_known_says_why() -> None:
+    unknown = PartitionFacts(*LOG, "id", 1, 3, (1,), error="NOT_LEADER_OR_FOLLOWER")
+    with pytest.raises(IncompleteError, match="its offsets could not be read"):
+        MergeLook({LOG: unknown}, (), {}).of(LOG)
+    told = Missing("partition", "NOT_LEADER_OR_FOLLOWER", "its leader moves", *(None, *LOG))
+    with pytest.raises(IncompleteError, match="its leader moves"):
+        MergeLook({LOG: unknown}, (told,), {}).of(LOG)
+    with pytest.raises(UsageError, match="no such partition"):
+        MergeLook({LOG: unknown}, (told,), {}).of(OUT)
