@@ -14,7 +14,8 @@ import pytest
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write import markers as repairs
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
@@ -28,7 +29,7 @@ from eoctl.operations.remedy import remedy_change as remedy
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.change.plan import Plan, Step
-from recovery.errors import RefusedError, UnverifiedError
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TopicPartition
 from recovery.inspect.observation import Settings
 from recovery.remedy.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
@@ -561,3 +562,16 @@ def test_a_timeout_above_the_brokers_limit_of_today_is_refused_before_anything_i
                 )
             assert relay.changing == []
     assert seen[0] == seen[1]
+
+
+def test_where_a_producer_stands_is_not_known_on_a_partition_that_is_not_there(lab: Lab) -> None:
+    gone = TopicPartition("never-there", 0)
+
+    async def look() -> None:
+        async with Cluster(client_settings(lab.client_properties()), Deadline(30)) as cluster:
+            await remedy_commit.stands(cluster, [gone], 7)
+
+    with pytest.raises(IncompleteError) as unknown:
+        asyncio.run(look())
+    assert "its producers could not be read" in unknown.value.sentence
+    assert "never-there:0" in unknown.value.sentence
