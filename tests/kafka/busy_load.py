@@ -116,6 +116,7 @@ class _Clients:
         from confluent_kafka import KafkaException
 
         rng = random.Random(self._seed * 1000 + number)
+        time.sleep(rng.random() * 5)
         while True:
             try:
                 self._session(f"{name}-rdkafka-{number}", rng)
@@ -154,7 +155,7 @@ class _Clients:
             with self._lock:
                 self.committed += commit
                 self.aborted += not commit
-            time.sleep(rng.random())
+            time.sleep(rng.random() * 2)
 
 
 def _open_seconds(rng: random.Random) -> float:

@@ -34,6 +34,8 @@ IDS = fewer(200, 12)  # the brokers alone take half a core for 40
 RUNS = fewer(300, 4)
 ORPHANS = fewer(50, 3)
 AT_ONCE = 2
+PATIENT = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000"}
+"""Kafka's own: with the 3 s of a lab, a crowded machine has brokers fenced and leaders moved."""
 
 
 Look = Callable[..., Ran]
@@ -42,7 +44,7 @@ Look = Callable[..., Ran]
 @pytest.fixture(scope="module")
 def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
     """A lab of its own: what other tests leave in theirs would be found."""
-    return start_lab(LabSpec(name="busy", brokers=3, settings=REBALANCE))
+    return start_lab(LabSpec(name="busy", brokers=3, settings=REBALANCE | PATIENT))
 
 
 @pytest.fixture(scope="module")

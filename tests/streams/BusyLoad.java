@@ -45,6 +45,8 @@ public class BusyLoad {
         String topic = config.getProperty("topic");
         Properties p = client(config);
         p.put("transactional.id", config.getProperty("name") + "-java-" + number);
+        // not all in one moment: their senders ask without a pause while brokers are slow to answer
+        try { Thread.sleep(r.nextInt(5000)); } catch (InterruptedException end) { return; }
         while (running) {
             try (KafkaProducer<String, String> producer = new KafkaProducer<>(p)) {
                 producer.initTransactions();
@@ -58,7 +60,7 @@ public class BusyLoad {
                     Thread.sleep(open(r));
                     if (r.nextInt(5) == 0) { producer.abortTransaction(); aborted.incrementAndGet(); }
                     else { producer.commitTransaction(); committed.incrementAndGet(); }
-                    Thread.sleep(r.nextInt(1000));
+                    Thread.sleep(r.nextInt(2000));
                 }
             } catch (InterruptedException end) {
                 return;
