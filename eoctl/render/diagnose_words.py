@@ -62,7 +62,7 @@ def bound_notes(
     if unfinished:
         notes.append(
             f"{subject}: {counted(unfinished, 'partition')} of {topic} not "
-            f"read to the end, since there are more bytes than are read in one look"
+            "read to the end within the bytes and the time of one look"
         )
     return notes
 

@@ -12,17 +12,19 @@ from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.group_commits import recent_commits
-from eoctl.kafka.read.recent_log import OF_RECORDS, Records, newest_states, states
+from eoctl.kafka.read.recent_log import OF_HEADS, OF_RECORDS, Tail, newest_states
+from eoctl.operations.doctor.recent_states import RecentStates
 from eoctl.operations.inspect.lists import Scope, ever_begun, look_at_partitions
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
 from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Outage, Settings
 from recovery.doctor.from_partitions import examined_topics, from_partitions
-from recovery.doctor.outages import outages, precommitting
+from recovery.doctor.outages import precommitting
 from recovery.doctor.setting_names import BROKER_SETTINGS, DAY, TOPIC_SETTINGS
-from recovery.doctor.version_rules import STRICT, newest_versions
+from recovery.doctor.version_rules import STRICT
 from recovery.facts import Missing, Transactions, grouped
+from recovery.formats.batches import has_numpy
 from recovery.inspect.connect_ids import possible_groups, runs_on_connect
 from recovery.values import replace
 
@@ -65,8 +67,7 @@ async def collect(
     topic_settings, missing_settings = await _topic_settings(cluster, examined_topics(facts))
     facts = with_settings(facts, topic_settings, missing_settings)
     facts = await _with_members(cluster, facts)
-    facts = await _with_versions(cluster, facts)
-    facts = await _with_outages(cluster, facts)
+    facts = await _with_states(cluster, facts)
     return await _with_commits(cluster, facts)
 
 
@@ -114,33 +115,49 @@ async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
     return replace(facts, groups=tuple(described), missing_groups=(*facts.missing_groups, *missing))
 
 
-async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
-    """Return the facts with the protocol that ids spoke within minutes, if it matters."""
-    if cluster.transaction_version < STRICT:
-        return facts
+async def _with_states(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
+    """Return the facts with what the newest part of `__transaction_state` shows, if it matters.
+
+    That is the protocol that ids spoke within minutes, and the outages of a day if a job may
+    pre-commit.
+    """
     since = facts.now - WINDOW_MS
-    recent = await newest_states(cluster, since, Records(states), OF_RECORDS)
+    versions = cluster.transaction_version >= STRICT
+    jobs = bool(precommitting(t.transactional_id for t in facts.transactions.rows))
+    if not versions and not jobs:
+        return facts
+    begin = facts.now - DAY if jobs else since
+    bounds = OF_HEADS if has_numpy() else OF_RECORDS
+    recent = await newest_states(cluster, begin, lambda: RecentStates(since), bounds)
+    if versions:
+        facts = _with_versions(facts, recent, since)
+    return await _with_outages(cluster, facts, recent) if jobs else facts
+
+
+States = Tail[RecentStates] | Missing
+
+
+def _with_versions(facts: DoctorFacts, recent: States, since: int) -> DoctorFacts:
+    """Return the facts with the protocol that ids spoke. since: epoch ms."""
     if isinstance(recent, Missing):
         return replace(facts, missing_versions=(recent,))
     result = "which protocol ids there speak is not seen"
+    begin = recent.read_from
     return replace(
         facts,
-        client_versions=newest_versions(recent.sink.records),
-        versions_from=recent.read_from,
+        client_versions=recent.sink.versions,
+        versions_from=begin if begin is not None and begin > since else None,
         versions_unfinished=len(recent.ends),
         missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
     )
 
 
-async def _with_outages(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
-    """Return the facts with the outages of a day, if a job may pre-commit."""
-    if not precommitting(t.transactional_id for t in facts.transactions.rows):
-        return facts
-    recent = await newest_states(cluster, facts.now - DAY, Records(states), OF_RECORDS)
+async def _with_outages(cluster: Cluster, facts: DoctorFacts, recent: States) -> DoctorFacts:
+    """Return the facts with the outages of a day."""
     if isinstance(recent, Missing):
         return replace(facts, missing_outages=(recent,))
     result = "which jobs there were away for too long is not seen"
-    found, missing = await _not_of_connect(cluster, outages(recent.sink.records))
+    found, missing = await _not_of_connect(cluster, recent.sink.sinks.outages)
     return replace(
         facts,
         outages=tuple(found),
