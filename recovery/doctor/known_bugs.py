@@ -50,10 +50,10 @@ class Suspicion(Value):
 
 KNOWN_BUGS: tuple[KnownBug, ...] = (
     KnownBug("KAFKA-13727", None, ((2, 8, 2), (3, 0, 2), (3, 1, 1), (3, 2, 0))),
-    KnownBug("KAFKA-14055", None, ((3, 0, 2), (3, 1, 2), (3, 2, 1), (3, 3, 0))),
+    KnownBug("KAFKA-14055", None, ((3, 0, 2), (3, 1, 2), (3, 2, 1), (3, 3, 0)), tried=("2.8.2",)),
     KnownBug("KAFKA-14417", (3, 0, 0), ((3, 3, 2), (3, 4, 0))),
     KnownBug("KAFKA-14880", None, ((3, 4, 1), (3, 5, 0))),
-    KnownBug("KAFKA-14561", None, ((3, 6, 0),)),
+    KnownBug("KAFKA-14561", None, ((3, 6, 0),), tried=("2.8.2",)),
     KnownBug("KAFKA-15449", None, ((3, 7, 0),)),
     KnownBug("KAFKA-15552", (3, 4, 0), ((3, 5, 2), (3, 6, 1), (3, 7, 0))),
     KnownBug("KAFKA-15653", (3, 6, 0), ((3, 6, 1), (3, 7, 0))),

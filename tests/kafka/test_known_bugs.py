@@ -54,7 +54,9 @@ def old(start_lab: Callable[[LabSpec], Lab]) -> Lab:
 @pytest.fixture(scope="module")
 def oldest(start_lab: Callable[[LabSpec], Lab]) -> Lab:
     """A release that verifies nothing, and cleans compacted topics all the time."""
-    return start_lab(LabSpec(name="bugs-2.8", kafka_version="2.8.2", settings=CLEANS))
+    lab = start_lab(LabSpec(name="bugs-2.8", kafka_version="2.8.2", settings=CLEANS))
+    admin.add_topic(lab, TOPIC, 1, {})
+    return lab
 
 
 def test_each_bug_that_was_tried_is_tried_on_a_release_that_has_it() -> None:
@@ -115,30 +117,42 @@ async def until(seen: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.2)
 
 
-async def aborted(
-    client: Client, name: str, write: Callable[[Producer], Awaitable[object]]
-) -> Producer:
-    """A producer of version 1 that has written something and aborted it."""
+async def late(
+    client: Client,
+    name: str,
+    write: Callable[[Producer], Awaitable[object]],
+    again: Callable[[Producer], Awaitable[object]],
+    waits: Callable[[], Awaitable[bool]],
+) -> bool:
+    """Return whether something waits after a producer of version 1 wrote, aborted it, and a write
+    came late."""
     producer = await Producer.init(client, f"{name}-id", version=1)
     await write(producer)
+    assert await waits()
     await producer.end(commit=False)
 
     async def over() -> bool:
-        _, stable, end = await client.offsets(name, 0)
-        return stable == end
+        return not await waits()
 
     await until(over)
-    return producer
+    with suppress(WireError):  # refused, as it should be
+        await again(producer)
+    return await waits()
 
 
-def late_batch(name: str) -> Callable[[Client], Awaitable[int]]:
-    async def scenario(client: Client) -> int:
-        """Return how many records are held after a batch of an aborted transaction comes late."""
-        producer = await aborted(client, name, lambda p: p.send(name, 0, RECORD))
-        with suppress(WireError):  # refused, as it should be
-            await producer.write(name, 0, RECORD)
-        _, stable, end = await client.offsets(name, 0)
-        return end - stable
+def late_batch(name: str) -> Callable[[Client], Awaitable[bool]]:
+    async def scenario(client: Client) -> bool:
+        async def held() -> bool:
+            _, stable, end = await client.offsets(name, 0)
+            return stable < end
+
+        def write(producer: Producer) -> Awaitable[int]:
+            return producer.send(name, 0, RECORD)
+
+        def again(producer: Producer) -> Awaitable[int]:
+            return producer.write(name, 0, RECORD)
+
+        return await late(client, name, write, again, held)
 
     return scenario
 
@@ -146,25 +160,33 @@ def late_batch(name: str) -> Callable[[Client], Awaitable[int]]:
 def test_14561_a_late_batch_opens_an_aborted_transaction_again(
     oldest: Lab, lab1: Lab, topic: MakeTopic
 ) -> None:
-    admin.add_topic(oldest, TOPIC, 1, {})
-    assert on(oldest, late_batch(TOPIC)) == 1
-    assert on(lab1, late_batch(topic(lab1))) == 0
+    assert on(oldest, late_batch(TOPIC))
+    assert not on(lab1, late_batch(topic(lab1)))
 
 
 def late_offsets(name: str) -> Callable[[Client], Awaitable[bool]]:
     async def scenario(client: Client) -> bool:
-        """Return whether a group is pending after offsets of an aborted transaction come late."""
-        offsets = {TopicPartition(name, 0): 1}
-        producer = await aborted(client, name, lambda p: p.send_offsets(f"{name}-group", offsets))
-        with suppress(WireError):  # refused, as it should be
-            await producer.write_offsets(f"{name}-group", offsets)
-        question = messages.OffsetFetchRequest(
-            group_id=f"{name}-group", topics=None, require_stable=True
-        )
-        broker = await client.coordinator(f"{name}-group", GROUP)
-        answer = await client.cluster.ask(broker, question, least=7, most=7)
-        codes = {p.error_code for t in answer.topics for p in t.partitions}
-        return "UNSTABLE_OFFSET_COMMIT" in map(messages.error_name, codes)
+        group, offsets = f"{name}-group", {TopicPartition(name, 0): 1}
+
+        async def pending() -> bool:
+            part = messages.OffsetFetchRequest.OffsetFetchRequestTopic
+            question = messages.OffsetFetchRequest(
+                group_id=group,
+                topics=[part(name=name, partition_indexes=[0])],
+                require_stable=True,
+            )
+            broker = await client.coordinator(group, GROUP)
+            answer = await client.cluster.ask(broker, question, least=7, most=7)
+            code = answer.topics[0].partitions[0].error_code
+            return messages.error_name(code) == "UNSTABLE_OFFSET_COMMIT"
+
+        def write(producer: Producer) -> Awaitable[None]:
+            return producer.send_offsets(group, offsets)
+
+        def again(producer: Producer) -> Awaitable[None]:
+            return producer.write_offsets(group, offsets)
+
+        return await late(client, f"{name}-offsets", write, again, pending)
 
     return scenario
 
@@ -172,9 +194,8 @@ def late_offsets(name: str) -> Callable[[Client], Awaitable[bool]]:
 def test_15449_late_offsets_of_an_aborted_transaction_stay_pending(
     oldest: Lab, lab1: Lab, topic: MakeTopic
 ) -> None:
-    admin.add_topic(oldest, f"{TOPIC}-offsets", 1, {})
-    assert on(oldest, late_offsets(f"{TOPIC}-offsets")) is True
-    assert on(lab1, late_offsets(topic(lab1))) is False
+    assert on(oldest, late_offsets(TOPIC))
+    assert not on(lab1, late_offsets(topic(lab1)))
 
 
 def cleaned(name: str) -> Callable[[Client], Awaitable[bool]]:
