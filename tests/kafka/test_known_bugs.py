@@ -19,8 +19,8 @@ from eoctl.lab.record import LabSpec
 from recovery.doctor.known_bugs import KNOWN_BUGS
 from recovery.doctor.versions import by_hand
 from recovery.facts import TopicPartition
-from recovery.remedy.repairs import MAX_EPOCH
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import with_last_epoch
 
 pytestmark = pytest.mark.long
 
@@ -245,25 +245,13 @@ def exhausted(name: str) -> Callable[[Client], Awaitable[tuple[str, bool]]]:
     async def scenario(client: Client) -> tuple[str, bool]:
         """Return the state of an id whose last epoch timed out, and whether it got another
         producer id."""
-        first = await Producer.init(client, f"{name}-id", 1_000)
-        coordinator = await client.coordinator(f"{name}-id")
-        again = messages.InitProducerIdRequest(
-            transactional_id=f"{name}-id",
-            transaction_timeout_ms=1_000,
-            producer_id=-1,
-            producer_epoch=-1,
-        )
-        epoch = first.epoch
-        while epoch < MAX_EPOCH - 1:
-            answer = await client.cluster.ask(coordinator, again, most=4)
-            refuse(answer.error_code, "InitProducerId")
-            epoch = answer.producer_epoch
-        last = Producer(client, first.producer_id, epoch, f"{name}-id")
+        last = await with_last_epoch(client, f"{name}-id", 1_000)
+        producer_id = last.producer_id
         await last.send(name, 0, RECORD)
         await asyncio.sleep(15)
         transaction = await client.transaction(f"{name}-id")
         assert transaction is not None
-        return str(transaction.state), transaction.producer_id != first.producer_id
+        return str(transaction.state), transaction.producer_id != producer_id
 
     return scenario
 
