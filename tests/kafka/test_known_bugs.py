@@ -70,9 +70,9 @@ def test_each_bug_that_was_tried_is_tried_on_a_release_that_has_it() -> None:
         "KAFKA-20734": ("4.3.1",),  # tests/kafka/test_lost_markers.py
     }
     affected = {bug.number: list(bug.affected()) for bug in KNOWN_BUGS}
-    for number, versions in tried.items():
-        for version in versions:
-            assert any(by_hand(version).within(a) for a in affected[number]), number
+    for bug in KNOWN_BUGS:
+        for version in (*bug.tried, *bug.by_hand):
+            assert any(by_hand(version).within(a) for a in affected[bug.number]), bug.number
 
 
 def on(lab: Lab, scenario: Callable[[Client], Awaitable[T]]) -> T:
