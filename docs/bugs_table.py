@@ -26,4 +26,5 @@ def table() -> str:
 
 
 def _known_by(bug: KnownBug) -> str:
-    return f"tried: {', '.join(bug.tried)}" if bug.tried else "read"
+    ways = {"tried": bug.tried, "tried by hand": bug.by_hand}
+    return "; ".join(f"{way}: {', '.join(on)}" for way, on in ways.items() if on) or "read"

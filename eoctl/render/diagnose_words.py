@@ -62,7 +62,7 @@ def bound_notes(
     if unfinished:
         notes.append(
             f"{subject}: {counted(unfinished, 'partition')} of {topic} not "
-            f"read to the end, since there are more bytes than are read in one look"
+            "read to the end within the bytes and the time of one look"
         )
     return notes
 
@@ -70,10 +70,11 @@ def bound_notes(
 def contest_words(row: ContestRow, now: int) -> str:
     """Return what happened, as one sentence. now: epoch ms by our clock."""
     ago = "" if row.until is None else f", last {spoken_age(max(0, now - row.until) / 1000)} ago"
-    every = "less than a second" if row.interval_seconds < 1 else spoken_age(row.interval_seconds)
+    interval = row.interval_seconds
+    often = "more than once a second" if interval < 1 else f"about every {spoken_age(interval)}"
     clients = f"; clients of its group: {some(row.clients)}" if row.clients else ""
     return (
-        f"initialised {row.initialisations} times, about every {every}{ago}, which ended "
+        f"initialised {row.initialisations} times, {often}{ago}, which ended "
         f"{counted(row.aborted, 'open transaction')}: {cause_words(row)}{clients}"
     )
 

@@ -5,31 +5,24 @@ Of those only the state and the epoch matter, by which the next record is judged
 are read where they are, and nothing else is decoded.
 """
 
-from collections.abc import Mapping
-
 from recovery.diagnose.contest import Contest, Newest, Series
-from recovery.formats.batches import HeaderScan
 from recovery.formats.transaction_state import TransactionState
 from recovery.inspect.history import StateRecord
-from recovery.inspect.log_part import LogPart, number_at
+from recovery.inspect.log_part import Head, LogPart, heads
 from recovery.inspect.log_tokens import encoded
 
 MOST_IDS = 100_000
 """Ids that are kept at once: those whose newest record is no end of a transaction, and those that
 were initialised again. 100,000 take some 30 MB."""
 
-_EPOCH, _STATE, _HEAD = 10, 16, 17  # positions in a value: of both, and the end of these fields
-_QUICK = {
-    0: TransactionState.EMPTY,
-    1: TransactionState.ONGOING,
-    2: TransactionState.PREPARE_COMMIT,
-    4: TransactionState.COMPLETE_COMMIT,
-}
-"""By state id: they need no more than their epoch, unless something about the id is kept."""
+_QUICK = (
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.COMPLETE_COMMIT,
+)
+"""They need no more than their epoch, unless something about the id is kept."""
 _BEGUN = (TransactionState.EMPTY, TransactionState.ONGOING)
-
-Quick = tuple[TransactionState, int, int, int]
-"""State, epoch, and where the id begins and ends."""
 
 
 class ContestLog:
@@ -53,17 +46,18 @@ class ContestLog:
 
     def add(self, part: LogPart, partition: int) -> None:
         """Add the next part of a partition. Raises CorruptError."""
-        quick = _quick(part)
+        quick = heads(part, _QUICK)
         for row in range(len(part.scan)):
-            fields = quick.get(row)
-            if fields is not None and self._passed(part, *fields):
+            head = quick.get(row)
+            if head is not None and self._passed(part, head):
                 continue
             for record in part.decoded(partition, [row]):
                 self._take(record)
 
-    def _passed(self, part: LogPart, state: TransactionState, epoch: int, at: int, to: int) -> bool:
-        """Return True if the record of these fields needs no more than this."""
-        name = bytes(part.data[at:to])
+    def _passed(self, part: LogPart, head: Head) -> bool:
+        """Return True if the record with this head needs no more than this."""
+        state, epoch, begin, end, _ = head
+        name = bytes(part.data[begin:end])
         if name in self._series:
             return False
         if state not in _BEGUN:
@@ -82,30 +76,9 @@ class ContestLog:
             series = Series(None if state is None else Newest(state, -1, epoch, -1))
         series.add(record)
         newest = series.newest
-        if series.found or (newest is not None and newest.state not in _QUICK.values()):
+        if series.found or (newest is not None and newest.state not in _QUICK):
             self._series[name] = series
             return
         self._series.pop(name, None)
         if newest is not None and newest.state in _BEGUN:
             self._begun[name] = newest.state, newest.producer_epoch
-
-
-def _quick(part: LogPart) -> Mapping[int, Quick]:
-    """Return the fields of the rows that `_QUICK` names; none without numpy."""
-    if not isinstance(part.scan, HeaderScan):
-        return {}
-    import numpy as np
-
-    lone = part.lone
-    fit = np.flatnonzero(lone.end - lone.value >= _HEAD)  # not a tombstone
-    fit = fit[np.isin(number_at(part.data, lone.value[fit] + _STATE, 1), list(_QUICK))]
-    value, start = lone.value[fit], lone.id_start[fit]
-    columns = (
-        lone.rows[fit],
-        number_at(part.data, value + _STATE, 1),
-        number_at(part.data, value + _EPOCH, 2),
-        start,
-        start + lone.id_length[fit],
-    )
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return {row: (_QUICK[state], epoch, at, to) for row, state, epoch, at, to in rows}

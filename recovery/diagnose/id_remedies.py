@@ -1,6 +1,6 @@
 """Choose the way out for a transactional id that is stuck or cannot write its marker.
 
-KAFKA-19999: before the fix (in 4.3.1) a partition refuses a marker of transactions version 2 that
+KAFKA-19999: before the fix (in 4.2.0) a partition refuses a marker of transactions version 2 that
 it already has, and the coordinator then never finishes. A coordinator that reloads sends every
 marker of a Prepare* again. So a reload is advised only if no named partition has its marker yet.
 """
@@ -233,7 +233,7 @@ def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy
         return Remedy("none", log_words + does, (_UNTIL,), refused, row.transactional_id)
     does = (
         "its coordinator sends markers again that were written before, and these are refused "
-        "(KAFKA-19999): upgrade the brokers (4.3.1 has the fix), or have its coordinator reload "
+        "(KAFKA-19999): upgrade the brokers (4.2.0 has the fix), or have its coordinator reload "
         "after the partitions have forgotten the producer (producer.id.expiration.ms, 24 h)"
     )
     return Remedy(

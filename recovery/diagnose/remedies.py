@@ -50,7 +50,7 @@ ONLY_IF_GONE = (
 NO_RESTART = (
     "restart-coordinator",
     (
-        "it sends every marker again; brokers without the fix of KAFKA-19999 (4.3.1 has it) "
+        "it sends every marker again; brokers without the fix of KAFKA-19999 (4.2.0 has it) "
         "refuse those that are written, and it never finishes"
     ),
 )
@@ -121,7 +121,7 @@ def unblock_markers(c: Case) -> Remedy:
         return Remedy(
             "none",
             "every partition has a leader, and some may already have their marker: "
-            "upgrade their brokers to a version with the fix of KAFKA-19999 (4.3.1 has it), then "
+            "upgrade their brokers to a version with the fix of KAFKA-19999 (4.2.0 has it), then "
             "restart the coordinator",
             refused=(*refused, NO_RESTART),
         )

@@ -5,7 +5,7 @@ commits when it comes back, unless the coordinator has aborted the transaction a
 """
 
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from recovery.doctor.findings import (
     DoctorFacts,
@@ -26,7 +26,7 @@ from recovery.inspect.rights import STATE_READ
 from recovery.inspect.two_phase import PRECOMMITTED_NAMES, is_named_like
 
 _ABORTS = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
-_BY_CLIENT = (TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
+BY_CLIENT = (TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
 
 
 def timeout_too_short(facts: DoctorFacts) -> Iterator[Finding]:
@@ -55,42 +55,78 @@ def outages(records: Iterable[StateRecord]) -> list[Outage]:
 
     records: in offset order within a partition; those of other ids do not count.
     """
-    mine = [r for r in records if precommitting([r.transactional_id])]
-    by_sink = grouped((prefix_of(r.transactional_id), r) for r in mine)
-    return [o for sink in by_sink.values() for o in _outages_of(sink)]
+    sinks = Sinks()
+    for record in records:
+        sinks.take(record)
+    return sinks.outages
 
 
-def _outages_of(records: Sequence[StateRecord]) -> Iterator[Outage]:
-    """Yield those of one sink, each transaction once."""
-    active = sorted(r.timestamp for r in records if _state(r) in _BY_CLIENT)
-    seen: set[tuple[str, int]] = set()
-    for r in records:
-        value = r.value
-        if not isinstance(value, TransactionValue) or value.state not in _ABORTS:
-            continue
-        key = (r.transactional_id, value.start_ms)
-        if key in seen:  # the first of its records says when it was decided, not when it was over
-            continue
-        seen.add(key)
-        later = bisect(active, r.timestamp)
-        silent_from = active[later - 1] if later else value.start_ms
-        if (
-            _timed_out(value)
-            and later < len(active)
-            and active[later] - silent_from >= value.timeout_ms
-        ):
-            yield Outage(
-                r.transactional_id,
-                value.start_ms,
-                value.timeout_ms,
-                value.last_update_ms,
-                silent_from,
-                active[later],
-            )
+class Sinks:
+    """What is kept of the records of ids that may pre-commit: when they acted, and aborts."""
+
+    def __init__(self) -> None:
+        self._of_ids: dict[str, _Sink | None] = {}
+        self._sinks: dict[str, _Sink] = {}
+
+    def acted(self, name: str, at: int) -> None:
+        """Note that the client of an id did something. at: epoch ms."""
+        if (sink := self._of(name)) is not None:
+            sink.active.append(at)
+
+    def take(self, record: StateRecord) -> None:
+        """Note what a record says; nothing if its id does not count."""
+        state = record.value.state if isinstance(record.value, TransactionValue) else None
+        if state in BY_CLIENT:
+            self.acted(record.transactional_id, record.timestamp)
+        elif state in _ABORTS and (sink := self._of(record.transactional_id)) is not None:
+            sink.aborts.append(record)
+
+    @property
+    def outages(self) -> list[Outage]:
+        """Return the transactions that ran into their timeout and whose sink was active later."""
+        return [o for sink in self._sinks.values() for o in sink.outages()]
+
+    def _of(self, name: str) -> "_Sink | None":
+        if name not in self._of_ids:
+            fits = precommitting([name])
+            self._of_ids[name] = self._sinks.setdefault(prefix_of(name), _Sink()) if fits else None
+        return self._of_ids[name]
 
 
-def _state(record: StateRecord) -> TransactionState | None:
-    return record.value.state if isinstance(record.value, TransactionValue) else None
+class _Sink:
+    """One sink: when its ids acted, epoch ms, and the records of their aborts."""
+
+    def __init__(self) -> None:
+        self.active: list[int] = []
+        self.aborts: list[StateRecord] = []
+
+    def outages(self) -> Iterator[Outage]:
+        """Yield the transactions that timed out before the sink was active again, each once."""
+        active = sorted(self.active)
+        seen: set[tuple[str, int]] = set()
+        for r in self.aborts:
+            value = r.value
+            if not isinstance(value, TransactionValue):
+                continue
+            key = (r.transactional_id, value.start_ms)
+            if key in seen:  # the first of its records says when it was decided, not when it ended
+                continue
+            seen.add(key)
+            later = bisect(active, r.timestamp)
+            silent_from = active[later - 1] if later else value.start_ms
+            if (
+                _timed_out(value)
+                and later < len(active)
+                and active[later] - silent_from >= value.timeout_ms
+            ):
+                yield Outage(
+                    r.transactional_id,
+                    value.start_ms,
+                    value.timeout_ms,
+                    value.last_update_ms,
+                    silent_from,
+                    active[later],
+                )
 
 
 def _timed_out(value: TransactionValue) -> bool:

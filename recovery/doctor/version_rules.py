@@ -88,12 +88,13 @@ def newest_versions(records: Iterable[StateRecord]) -> dict[str, int]:
     newest = {}
     for record in records:
         value = record.value
-        if isinstance(value, TransactionValue) and value.state in _BY_CLIENT:
+        if isinstance(value, TransactionValue) and value.state in BEGUN:
             newest[record.transactional_id] = value.client_transaction_version
     return newest
 
 
-_BY_CLIENT = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
+BEGUN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
+"""States that a client's own request wrote, with the version of the protocol that it speaks."""
 
 
 def mixed_versions(facts: DoctorFacts) -> Iterator[Finding]:

@@ -32,7 +32,8 @@ _HEAD = struct.Struct(">qhib")  # producer id and epoch, timeout, state
 _TIMES = struct.Struct(">qq")  # last update, start
 _I64 = struct.Struct(">q")
 _I16 = struct.Struct(">h")
-_BY_ID = tuple(TransactionState)[:8]  # declared in the order of Kafka's state ids
+STATE_IDS = tuple(TransactionState)[:8]
+"""By Kafka's number of a state, in the order of which they are declared."""
 
 
 class TransactionValue(NamedTuple):
@@ -95,7 +96,7 @@ def decode_value(value: bytes | None) -> TransactionValue | UnknownVersion | Non
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         timeout_ms=timeout_ms,
-        state=_BY_ID[state_id] if 0 <= state_id < len(_BY_ID) else TransactionState.UNKNOWN,
+        state=STATE_IDS[state_id] if 0 <= state_id < len(STATE_IDS) else TransactionState.UNKNOWN,
         partitions=tuple(pair for pairs in topics for pair in pairs),
         last_update_ms=last_update_ms,
         start_ms=start_ms,

@@ -8,7 +8,7 @@ record must contain.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.formats.batches import (
     CODEC_MASK,
@@ -23,7 +23,12 @@ from recovery.formats.batches import (
 from recovery.formats.columns_walk import varints
 from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
 from recovery.formats.records import records
-from recovery.formats.transaction_state import decode_key, decode_value
+from recovery.formats.transaction_state import (
+    STATE_IDS,
+    TransactionState,
+    decode_key,
+    decode_value,
+)
 from recovery.inspect.history import StateRecord
 from recovery.values import Value
 
@@ -211,6 +216,41 @@ def _lone(data: Buffer, scan: HeaderScan) -> Lone:
         value[sound],
         end[sound] - 1,
     )
+
+
+class Head(NamedTuple):
+    """What the beginning of a lone batch's value says. begin, end: bytes of its id; at: ms."""
+
+    state: TransactionState
+    epoch: int
+    begin: int
+    end: int
+    at: int
+
+
+_EPOCH, _STATE, _HEAD = 10, 16, 17  # positions in a value: of both, and the end of these fields
+
+
+def heads(part: LogPart, states: Collection[TransactionState]) -> dict[int, Head]:
+    """Return by row the heads of lone batches in one of these states; none without numpy."""
+    if not isinstance(part.scan, HeaderScan):
+        return {}
+    import numpy as np
+
+    lone, numbers = part.lone, {STATE_IDS.index(state): state for state in states}
+    fit = np.flatnonzero(lone.end - lone.value >= _HEAD)  # not a tombstone
+    fit = fit[np.isin(number_at(part.data, lone.value[fit] + _STATE, 1), list(numbers))]
+    value, start = lone.value[fit], lone.id_start[fit]
+    columns = (
+        lone.rows[fit],
+        number_at(part.data, value + _STATE, 1),
+        number_at(part.data, value + _EPOCH, 2),
+        start,
+        start + lone.id_length[fit],
+        part.scan.column("max_timestamp")[lone.rows[fit]],
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {row: Head(numbers[state], *rest) for row, state, *rest in rows}
 
 
 def number_at(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.int64]":

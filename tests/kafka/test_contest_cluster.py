@@ -25,7 +25,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose import recent_contests as newest
-from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contest, Contests
+from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contest
 from recovery.facts import CoordinatorClock, Transactions
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -239,32 +239,6 @@ def test_a_clock_of_ours_that_is_wrong_hides_no_contest(
     for right in (0, -off):
         [mine] = asyncio.run(seen(right))
         assert mine.aborted == truth.fences
-
-
-def test_decisions_are_counted_as_the_application_made_them(healthy: Lab, topic: MakeTopic) -> None:
-    """What the dashboard draws a minute: here 5 commits and 2 aborts more than before."""
-    topic_name, ends = topic(healthy), [True, True, False, True, False, True, True]
-
-    def counted() -> tuple[int, int]:
-        async def seen() -> Contests:
-            async with Client.to(healthy.bootstrap_servers) as client:
-                return await newest.recent_contests(client.cluster, now_ms, often=True)
-
-        found = asyncio.run(seen()).decided
-        assert found is not None
-        assert found.end - found.begin <= WINDOW_MS
-        return sum(found.commits), sum(found.aborts)
-
-    before = counted()
-    owner = librdkafka(healthy, "decides")
-    owner.init_transactions(30)
-    for commits in ends:
-        owner.begin_transaction()
-        owner.produce(topic_name, b"x")
-        owner.flush(30)
-        owner.commit_transaction(30) if commits else owner.abort_transaction(30)
-    after = counted()
-    assert (after[0] - before[0], after[1] - before[1]) == (sum(ends), len(ends) - sum(ends))
 
 
 def test_the_controllers_clock_is_measured(storms: Lab) -> None:

@@ -25,7 +25,7 @@ from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, Ran, environment, eoctl
 from tests.kafka.conftest import SMALL, MakeTopic
 from tests.kafka.planting import as_published
-from tests.kafka.relay import DESCRIBE_PRODUCERS, LIST_OFFSETS, LIST_TRANSACTIONS, METADATA, relayed
+from tests.kafka.relay import LIST_OFFSETS, LIST_TRANSACTIONS, METADATA, relayed
 from tests.kafka.test_rights import as_user
 from tests.kafka.tools import kafka_tool
 
@@ -238,7 +238,7 @@ def test_it_only_lists_and_describes_and_asks_no_more_for_more_partitions(
 ) -> None:
     list_groups, describe_groups, describe_transactions = 16, 15, 65
     describe_configs, versions, fetch = 32, 18, 1
-    allowed = {METADATA, LIST_OFFSETS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS, list_groups}
+    allowed = {METADATA, LIST_OFFSETS, LIST_TRANSACTIONS, list_groups}
     allowed |= {describe_groups, describe_transactions, describe_configs, versions}
     allowed |= {fetch}  # of __transaction_state
     asked = []

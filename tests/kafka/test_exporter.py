@@ -153,6 +153,26 @@ def world(lab: Lab, topic: MakeTopic) -> World:
     return World(name, groups, orphan.transactional_id, other)
 
 
+def test_doctors_rules_are_served_by_every_look(lab: Lab, world: World) -> None:
+    assert world  # ids and groups: else a look is incomplete
+    checked = eoctl("check", "--doctor", *FAST, "-o", "json", lab=lab)
+    states = {True: "ok", False: "finding", None: "unknown"}
+    expected = {
+        row["rule"]: states[row["ok"]] for row in checked.rows if row["rule"].startswith("doctor.")
+    }
+    assert len(expected) > 10
+    with exporting("--bootstrap-server", lab.bootstrap_servers, "--doctor") as exporter:
+        scrape = exporter.looked(times=3)  # the first may be incomplete: a rule is unknown
+        for rule, state in expected.items():
+            for result in states.values():
+                assert scrape.value("eoctl_check_rule", rule=rule, result=result) == (
+                    result == state
+                ), rule
+    with exporting("--bootstrap-server", lab.bootstrap_servers) as exporter:
+        rules = {dict(labels)["rule"] for labels in exporter.looked().samples["eoctl_check_rule"]}
+        assert not rules & expected.keys()
+
+
 def test_what_is_served_is_what_clients_see(lab: Lab, world: World) -> None:
     chosen = [word for group in world.groups for word in ("--group", group)]
     with exporting("--bootstrap-server", lab.bootstrap_servers, *chosen) as exporter:

@@ -1,6 +1,6 @@
 """A coordinator that reloads sends markers again that are written: refused, it never finishes.
 
-KAFKA-19999 is about that. Kafka 4.3.1 has its mend, and 4.1.0 does not refuse them yet (tried);
+KAFKA-19999 is about that. Kafka 4.2.0 has its fix, and 4.1.0 does not refuse them yet (tried);
 4.3.1 refuses them still while something is open with the marker's own epoch.
 """
 

@@ -10,7 +10,6 @@ from eoctl.cli.emit import beside, emit, utf8
 from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.runner import ask
 from eoctl.operations.doctor.doctor_answer import doctor as examined
-from eoctl.operations.restart.restart_request import read_app_file
 from eoctl.render.columns.doctor import DOCTOR
 from eoctl.render.doctor_words import doctor_lines, login_notes, names_notes
 from recovery.doctor.versions import by_hand
@@ -61,6 +60,8 @@ def doctor(
 
 def _exclusive(path: Path) -> Sequence[str]:
     """Return the outputs that an application alone writes. Raises UsageError if there are none."""
+    from eoctl.operations.restart.restart_request import read_app_file
+
     app = read_app_file(path).app
     if not app.exclusive or not app.outputs:
         text = "says exclusive = false" if app.outputs else "names no outputs"

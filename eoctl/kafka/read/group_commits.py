@@ -129,8 +129,9 @@ async def recent_commits(
         return homes
     numbers = {coordinator_partition(name, len(homes)) for name in groups} if homes else set()
     wanted = [p for p in homes if not groups or p.partition in numbers]
-    sink = Records(_group_records)
-    return await newest(cluster, CONSUMER_OFFSETS, wanted, since, sink, OF_RECORDS)
+    return await newest(
+        cluster, CONSUMER_OFFSETS, wanted, since, lambda: Records(_group_records), OF_RECORDS
+    )
 
 
 def _group_records(part: LogPart, partition: int) -> Iterable[GroupRecord]:

@@ -1,9 +1,10 @@
 """Read the newest part of the coordinators' topics: what ids and groups do now, without all of it.
 
-What that costs is bounded: the records since a time, at most so many offsets and bytes in all.
-Where there is more, every partition gets an equal share of its newest records.
+What that costs is bounded: the records since a time, at most so many offsets, bytes and seconds in
+all. Where there is more, every partition gets an equal share of its newest records.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
@@ -16,7 +17,6 @@ from eoctl.kafka.read.fetch import Chunk, Ended, Range, read
 from recovery.facts import Missing, TopicPartition, grouped
 from recovery.formats.batches import verify_crcs
 from recovery.formats.reader import CorruptError
-from recovery.inspect.history import StateRecord
 from recovery.inspect.log_part import LogPart, part_of
 from recovery.inspect.rights import and_grant
 from recovery.plurals import counted
@@ -24,16 +24,25 @@ from recovery.values import Value, replace
 
 
 class Bounds(Value):
-    """What is read at most: offsets, and bytes, of all partitions together."""
+    """What is read at most: offsets, bytes and seconds, of all partitions together."""
 
     offsets: int
     size: int
+    seconds: float = 20.0
 
 
 OF_RECORDS = Bounds(40_000, 16 << 20)
-"""Where each record is kept in memory."""
+"""Where each record is decoded."""
+OF_HEADS = Bounds(100_000, 40 << 20)
+"""Where most records are read by their heads alone, which needs numpy."""
 OF_CONTESTS = Bounds(400_000, 160 << 20)
 """Where records are counted as they arrive: a minute of 5,000 records a second, and some more."""
+FIRST_OFFSETS = 5_000
+"""The newest ones, some MB, which are read first: how long they take says what else there is time
+for."""
+LONGER = 8
+"""How many times as much is read next, from its oldest record on, since sinks take records in
+order. What was read before is then read again: an eighth of it."""
 
 R = TypeVar("R")
 S = TypeVar("S", bound="Sink")
@@ -67,15 +76,10 @@ class Records(Generic[R]):
         self.records += self._decode(part, partition)
 
 
-def states(part: LogPart, partition: int) -> Iterable[StateRecord]:
-    """Return the records of a part of `__transaction_state`. Raises CorruptError."""
-    return part.decoded(partition, range(len(part.scan)))
-
-
 async def newest_states(
-    cluster: Cluster, since: int, sink: S, bounds: Bounds
+    cluster: Cluster, since: int, sink: Callable[[], S], bounds: Bounds
 ) -> "Tail[S] | Missing":
-    """Give a sink the newest records of `__transaction_state`. since: epoch ms.
+    """Give a sink from `sink` the newest records of `__transaction_state`. since: epoch ms.
 
     Missing: the topic may not be seen.
     """
@@ -90,16 +94,44 @@ async def newest(
     topic: str,
     partitions: Sequence[PartitionMetadata],
     since: int,
-    sink: S,
+    sink: Callable[[], S],
     bounds: Bounds,
 ) -> "Tail[S]":
-    """Give a sink the newest records of these partitions of a topic. since: epoch ms."""
-    tail = Tail(await _tails(cluster, topic, partitions, since, bounds), sink)
-    async with aclosing(read(cluster, tail.tails.ranges)) as reading:
-        async for item in reading:
-            tail.take(item)
-            if tail.stopped:
-                break
+    """Give a sink from `sink` the newest records of these partitions of a topic. since: epoch ms.
+
+    On a slow line fewer are read, the newest ones: a longer reading that cannot be completed is
+    dropped, and the shorter one before it counts.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + bounds.seconds
+    every = await _tails(cluster, topic, partitions, since, bounds)
+    offsets = min(FIRST_OFFSETS, bounds.offsets)
+    tail = await _read(cluster, every.newest(offsets), sink(), bounds.seconds)
+    while not tail.ends and offsets < every.offsets and offsets < bounds.offsets:
+        left = until - clock()
+        if left < tail.seconds * LONGER:
+            break
+        offsets = min(offsets * LONGER, bounds.offsets)
+        longer = await _read(cluster, every.newest(offsets), sink(), left)
+        if longer.ends:
+            break
+        tail = longer
+    return tail
+
+
+async def _read(cluster: Cluster, tails: "Tails", sink: S, seconds: float) -> "Tail[S]":
+    """Read the ranges, at most for some seconds."""
+    clock = asyncio.get_running_loop().time
+    tail, began = Tail(tails, sink), clock()
+    try:
+        async with asyncio.timeout(seconds), aclosing(read(cluster, tails.ranges)) as reading:
+            async for item in reading:
+                tail.take(item)
+                if tail.stopped:
+                    break
+    except TimeoutError:
+        tail.late = True
+    tail.seconds = clock() - began
     return tail
 
 
@@ -142,6 +174,19 @@ class Tails(Value):
     cut: frozenset[int] = frozenset()
     failed: dict[int, str] = msgspec.field(default_factory=dict)
 
+    @property
+    def offsets(self) -> int:
+        """Return how many offsets the ranges have."""
+        return sum(r.end - r.start for r in self.ranges)
+
+    def newest(self, offsets: int) -> "Tails":
+        """Return the ranges shortened to their newest offsets, at most so many in all."""
+        most = fair_share([r.end - r.start for r in self.ranges], offsets)
+        cut = frozenset(r.partition for r in self.ranges if r.end - r.start > most)
+        shortened = (replace(r, start=max(r.start, r.end - most)) for r in self.ranges)
+        wanted = tuple(r for r in shortened if r.start < r.end)
+        return replace(self, ranges=wanted, cut=cut)
+
 
 async def _tails(
     cluster: Cluster,
@@ -150,13 +195,9 @@ async def _tails(
     since: int,
     bounds: Bounds,
 ) -> Tails:
-    """Return the ranges from an epoch ms on, shortened to the bound of offsets in all."""
+    """Return all ranges from an epoch ms on."""
     ranges, failed = await ranges_since(cluster, partitions, since)
-    most = fair_share([r.end - r.start for r in ranges], bounds.offsets)
-    cut = frozenset(r.partition for r in ranges if r.end - r.start > most)
-    shortened = (replace(r, start=max(r.start, r.end - most)) for r in ranges)
-    wanted = tuple(r for r in shortened if r.start < r.end)
-    return Tails(topic, len(partitions), since, bounds, wanted, cut, failed)
+    return Tails(topic, len(partitions), since, bounds, tuple(ranges), failed=failed)
 
 
 def fair_share(sizes: Iterable[int], most: int) -> int:
@@ -180,7 +221,8 @@ class Tail(Generic[S]):
     """What was read of the ranges. ends: of those that are not read to their end yet.
 
     unreached: partitions of ranges of which nothing was read. newest: partition → epoch ms of the
-    newest record that was read, by its coordinator's clock.
+    newest record that was read, by its coordinator's clock. seconds: how long it took; late: it was
+    ended since that was too long.
     """
 
     def __init__(self, tails: Tails, sink: S) -> None:
@@ -190,6 +232,8 @@ class Tail(Generic[S]):
         self.unreached = set(self.ends)
         self.failed = dict(tails.failed)
         self.newest: dict[int, int] = {}
+        self.seconds = 0.0
+        self.late = False
         self._size = 0
         self._oldest: dict[int, int] = {}
 
@@ -244,12 +288,19 @@ class Tail(Generic[S]):
             return []
         topic, partitions = self.tails.topic, counted(self.tails.partitions, "partition")
         read = "read to the end" if partly else "read"
-        more = "ids than are kept" if self.sink.full else f"than {self.tails.bounds.size >> 20} MiB"
         text = (
-            f"{len(left_out)} of {partitions} of {topic} were not {read}, since there are more "
-            f"{more}, so {result}"
+            f"{len(left_out)} of {partitions} of {topic} were not {read}, {self._why}, so {result}"
         )
         return [Missing("topic", "NOT_READ", text, topic=topic)]
+
+    @property
+    def _why(self) -> str:
+        """Return which bound ended the reading."""
+        if self.late:
+            return f"since that takes longer than {self.tails.bounds.seconds:g} s from here"
+        if self.sink.full:
+            return "since there are more ids than are kept"
+        return f"since there are more than {self.tails.bounds.size >> 20} MiB"
 
     def not_read(self, result: str) -> list[Missing]:
         """Return a `Missing` per error, each of all partitions that it concerns.

@@ -70,7 +70,7 @@ async def recent_contests(
 async def _newest(cluster: Cluster, now: int, often: bool) -> Tail[_Reading] | Missing:
     # without numpy each record takes ten times as long
     bounds = OF_RECORDS if often or not has_numpy() else OF_CONTESTS
-    return await newest_states(cluster, now - WINDOW_MS, _Reading(often=often), bounds)
+    return await newest_states(cluster, now - WINDOW_MS, lambda: _Reading(often=often), bounds)
 
 
 async def _late(cluster: Cluster, clock: Callable[[], int]) -> int:

@@ -6,27 +6,32 @@ topics at a time.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs, coordinators, groups
 from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.group_commits import recent_commits
-from eoctl.kafka.read.recent_log import OF_RECORDS, Records, newest_states, states
-from eoctl.operations.inspect.lists import Scope, ever_begun, look_at_partitions
+from eoctl.kafka.read.recent_log import OF_HEADS, OF_RECORDS, Tail, newest_states
+from eoctl.operations.doctor.recent_states import RecentStates
+from eoctl.operations.inspect.lists import Scope, ever_begun, look_at_offsets
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
 from recovery.doctor.expiry_rules import near_ids
 from recovery.doctor.findings import DoctorFacts, Outage, Settings
 from recovery.doctor.from_partitions import examined_topics, from_partitions
-from recovery.doctor.outages import outages, precommitting
+from recovery.doctor.outages import precommitting
 from recovery.doctor.setting_names import BROKER_SETTINGS, DAY, TOPIC_SETTINGS
-from recovery.doctor.version_rules import STRICT, newest_versions
+from recovery.doctor.version_rules import STRICT
 from recovery.facts import Missing, Transactions, grouped
+from recovery.formats.batches import has_numpy
 from recovery.inspect.connect_ids import possible_groups, runs_on_connect
 from recovery.values import replace
 
 CHUNK = 500  # topics in one DescribeConfigs
+Part = dict[str, Any]
+"""Some fields of DoctorFacts."""
 
 
 async def collect(
@@ -45,7 +50,7 @@ async def collect(
         (listed, missing_groups),
         answered,
     ) = await asyncio.gather(
-        look_at_partitions(cluster, Scope()),
+        look_at_offsets(cluster, Scope()),
         configs.broker_configs(cluster, BROKER_SETTINGS),
         _transactions(cluster, transactions),
         groups.list_groups(cluster),
@@ -62,12 +67,15 @@ async def collect(
         missing_groups=tuple(missing_groups),
         protocols=answered,
     )
-    topic_settings, missing_settings = await _topic_settings(cluster, examined_topics(facts))
-    facts = with_settings(facts, topic_settings, missing_settings)
-    facts = await _with_members(cluster, facts)
-    facts = await _with_versions(cluster, facts)
-    facts = await _with_outages(cluster, facts)
-    return await _with_commits(cluster, facts)
+    (topic_settings, missing_settings), *parts = await asyncio.gather(
+        _topic_settings(cluster, examined_topics(facts)),
+        _members(cluster, facts),
+        _states(cluster, facts),
+        _commits(cluster, facts),
+    )
+    for part in parts:
+        facts = replace(facts, **part)
+    return with_settings(facts, topic_settings, missing_settings)
 
 
 async def _transactions(cluster: Cluster, seen: Transactions | None) -> Transactions:
@@ -106,48 +114,64 @@ def with_settings(
     )
 
 
-async def _with_members(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
-    """Return the facts with the groups' members, if a rule compares them with idle ids."""
+async def _members(cluster: Cluster, facts: DoctorFacts) -> Part:
+    """Return the groups with their members, if a rule compares them with idle ids."""
     if not near_ids(facts):
-        return facts
+        return {}
     described, missing = await groups.describe_groups(cluster, facts.groups)
-    return replace(facts, groups=tuple(described), missing_groups=(*facts.missing_groups, *missing))
+    return {
+        "groups": tuple(described),
+        "missing_groups": (*facts.missing_groups, *missing),
+    }
 
 
-async def _with_versions(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
-    """Return the facts with the protocol that ids spoke within minutes, if it matters."""
-    if cluster.transaction_version < STRICT:
-        return facts
+async def _states(cluster: Cluster, facts: DoctorFacts) -> Part:
+    """Return what the newest part of `__transaction_state` shows, if it matters.
+
+    That is the protocol that ids spoke within minutes, and the outages of a day if a job may
+    pre-commit.
+    """
     since = facts.now - WINDOW_MS
-    recent = await newest_states(cluster, since, Records(states), OF_RECORDS)
+    versions = cluster.transaction_version >= STRICT
+    jobs = bool(precommitting(t.transactional_id for t in facts.transactions.rows))
+    if not versions and not jobs:
+        return {}
+    begin = facts.now - DAY if jobs else since
+    bounds = OF_HEADS if has_numpy() else OF_RECORDS
+    recent = await newest_states(cluster, begin, lambda: RecentStates(since), bounds)
+    part = _versions(recent, since) if versions else {}
+    return part | await _outages(cluster, recent) if jobs else part
+
+
+States = Tail[RecentStates] | Missing
+
+
+def _versions(recent: States, since: int) -> Part:
+    """Return the protocol that ids spoke. since: epoch ms."""
     if isinstance(recent, Missing):
-        return replace(facts, missing_versions=(recent,))
+        return {"missing_versions": (recent,)}
     result = "which protocol ids there speak is not seen"
-    return replace(
-        facts,
-        client_versions=newest_versions(recent.sink.records),
-        versions_from=recent.read_from,
-        versions_unfinished=len(recent.ends),
-        missing_versions=(*recent.not_read(result), *recent.not_reached(result)),
-    )
+    begin = recent.read_from
+    return {
+        "client_versions": recent.sink.versions,
+        "versions_from": begin if begin is not None and begin > since else None,
+        "versions_unfinished": len(recent.ends),
+        "missing_versions": (*recent.not_read(result), *recent.not_reached(result)),
+    }
 
 
-async def _with_outages(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
-    """Return the facts with the outages of a day, if a job may pre-commit."""
-    if not precommitting(t.transactional_id for t in facts.transactions.rows):
-        return facts
-    recent = await newest_states(cluster, facts.now - DAY, Records(states), OF_RECORDS)
+async def _outages(cluster: Cluster, recent: States) -> Part:
+    """Return the outages of a day."""
     if isinstance(recent, Missing):
-        return replace(facts, missing_outages=(recent,))
+        return {"missing_outages": (recent,)}
     result = "which jobs there were away for too long is not seen"
-    found, missing = await _not_of_connect(cluster, outages(recent.sink.records))
-    return replace(
-        facts,
-        outages=tuple(found),
-        outages_from=recent.read_from,
-        outages_unfinished=len(recent.ends),
-        missing_outages=(*recent.not_read(result), *recent.not_reached(result), *missing),
-    )
+    found, missing = await _not_of_connect(cluster, recent.sink.sinks.outages)
+    return {
+        "outages": tuple(found),
+        "outages_from": recent.read_from,
+        "outages_unfinished": len(recent.ends),
+        "missing_outages": (*recent.not_read(result), *recent.not_reached(result), *missing),
+    }
 
 
 async def _not_of_connect(
@@ -170,18 +194,17 @@ async def _not_of_connect(
     return kept, missing
 
 
-async def _with_commits(cluster: Cluster, facts: DoctorFacts) -> DoctorFacts:
-    """Return the facts with the ways in which groups committed; of named ones, more of them."""
+async def _commits(cluster: Cluster, facts: DoctorFacts) -> Part:
+    """Return the ways in which groups committed; of named ones, more of them."""
     since = facts.now - COMMITS_MS
     recent = await recent_commits(cluster, since, facts.named)
     if isinstance(recent, Missing):
-        return replace(facts, missing_commits=(recent,))
+        return {"missing_commits": (recent,)}
     result = "how groups there commit is not seen"
     one = f"{result}; `eoctl doctor GROUP` reads only the partition of that group"
-    return replace(
-        facts,
-        commit_ways=commit_ways(recent.sink.records),
-        commits_from=recent.read_from,
-        commits_unfinished=len(recent.ends),
-        missing_commits=(*recent.not_read(result), *recent.not_reached(one)),
-    )
+    return {
+        "commit_ways": commit_ways(recent.sink.records),
+        "commits_from": recent.read_from,
+        "commits_unfinished": len(recent.ends),
+        "missing_commits": (*recent.not_read(result), *recent.not_reached(one)),
+    }

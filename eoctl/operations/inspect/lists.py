@@ -96,28 +96,42 @@ def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple
     return unmatched(scope.selectors, [p.topic_partition for p in chosen])
 
 
-async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
-    """Return the offsets of the partitions in scope, and what holds the held ones.
+async def look_at_offsets(cluster: Cluster, scope: Scope) -> Facts:
+    """Return the offsets of the partitions in scope, with no producers."""
+    facts, _, _ = await _offsets(cluster, scope)
+    return facts
 
-    Held ones are asked again, together with their producers: a busy partition moves on meanwhile,
-    and the next transaction is not what held it.
-    """
+
+async def _offsets(
+    cluster: Cluster, scope: Scope
+) -> tuple[Facts, ClusterMetadata, Sequence[PartitionMetadata]]:
+    """Return the offsets of the partitions in scope, and all topics and these partitions."""
     metadata, chosen, missing = await selected(cluster, scope)
     missing += await hidden_topics(cluster, scope)
     partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
-    missing += more
-    held = {p.topic_partition for p in partitions if p.held}
     facts = Facts(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
         scanned=len(chosen),
         transaction_version=cluster.transaction_version,
         partitions=tuple(partitions),
-        missing=tuple(missing),
+        missing=(*missing, *more),
         notes=matching_nothing(scope, chosen),
     )
+    return facts, metadata, chosen
+
+
+async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
+    """Return the offsets of the partitions in scope, and what holds the held ones.
+
+    Held ones are asked again, together with their producers: a busy partition moves on meanwhile,
+    and the next transaction is not what held it.
+    """
+    facts, metadata, chosen = await _offsets(cluster, scope)
+    held = {p.topic_partition for p in facts.partitions if p.held}
     if not held:
         return facts
+    missing = list(facts.missing)
     at_once, producers, more = await moments.at_one_moment(
         cluster,
         metadata.topics.values(),
@@ -135,7 +149,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     return replace(
         facts,
         collected_at=now_ms(),
-        partitions=tuple(newest.get(p.topic_partition, p) for p in partitions),
+        partitions=tuple(newest.get(p.topic_partition, p) for p in facts.partitions),
         producers=producers,
         transactions=transactions,
         missing=tuple(missing),

@@ -1,9 +1,10 @@
 """`exporter`: read clusters repeatedly, and keep the last snapshot of each."""
 
 import asyncio
+import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from eoctl.host.clock import now_ms
@@ -13,8 +14,9 @@ from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_row
 from eoctl.operations.inspect.offset_answers import Reading, show_offsets
 from eoctl.operations.session.session import Session
-from eoctl.operations.watch.check_answer import check
+from eoctl.operations.watch.check_answer import Doctor, check
 from eoctl.settings.context import Context
+from recovery.doctor.as_checks import PREFIX
 from recovery.errors import EoctlError, UnreachableError
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.inspect.observation import Settings
@@ -26,6 +28,8 @@ from recovery.watch.series import Limits, finding_samples, group_samples
 
 Result = TypeVar("Result")
 RESULTS = ("complete", "incomplete", "failed")
+DOCTOR_SECONDS = 3600.0
+"""Between two times that doctor's rules are asked: settings change seldom."""
 
 
 class Request(Value):
@@ -33,6 +37,7 @@ class Request(Value):
 
     interval: seconds between two snapshots; seconds: the limit of the check, and then of the
     groups. groups: only these, none = all. max_rate: bytes of logs read per second and broker.
+    doctor: its rules too.
     """
 
     thresholds: Thresholds
@@ -42,6 +47,7 @@ class Request(Value):
     seconds: float
     pause: float
     max_rate: float
+    doctor: bool = False
 
     @property
     def reading(self) -> Reading | None:
@@ -90,6 +96,27 @@ class Board:
         return served
 
 
+class DoctorRules:
+    """The samples of doctor's rules, which are served until the next time that they are asked."""
+
+    def __init__(self) -> None:
+        self._samples: list[Sample] = []
+        self._next = -math.inf
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def keep(self, samples: Iterable[Sample]) -> None:
+        """Keep those of doctor's rules among the samples of a check that asked them."""
+        self._samples = [s for s in samples if dict(s.labels).get("rule", "").startswith(PREFIX)]
+        self._next = time.monotonic() + DOCTOR_SECONDS
+
+    @property
+    def kept(self) -> Sequence[Sample]:
+        return self._samples
+
+
 async def watch(
     context: Context,
     settings: Settings,
@@ -100,13 +127,14 @@ async def watch(
     """Watch one cluster until cancelled. say: called with a failure, once until it changes."""
     title, known = context.title, ""
     session: Session | None = None
+    doctor = DoctorRules() if request.doctor else None
     try:
         while True:
             trouble: list[str] = []
             try:
                 # opened again after a failure, so that a changed password file is read
                 session = session or Session(context, request.seconds)
-                result, samples = await _look(session, context, settings, request, trouble)
+                result, samples = await _look(session, context, settings, request, trouble, doctor)
             except EoctlError as error:
                 if session is not None:
                     session.close()
@@ -125,20 +153,33 @@ async def watch(
 
 
 async def _look(
-    session: Session, context: Context, settings: Settings, request: Request, trouble: list[str]
+    session: Session,
+    context: Context,
+    settings: Settings,
+    request: Request,
+    trouble: list[str],
+    doctor: DoctorRules | None,
 ) -> tuple[str, list[Sample]]:
     """Take one snapshot: its result and all metrics. If the groups fail, the check's remain.
 
     Raises EoctlError if the check failed.
     """
     title = context.title
+    asked = Doctor() if doctor is not None and doctor.due else None
     checked = await _bounded(
         session,
-        lambda c: check(Live(c), context, request.thresholds, settings, pause=request.pause),
+        lambda c: check(
+            Live(c), context, request.thresholds, settings, pause=request.pause, doctor=asked
+        ),
     )
     d = checked.diagnosis
     findings = [hanging_row(j, (), d.cluster_id, d.transaction_version) for j in d.findings]
     samples = [*checked.samples, *finding_samples(title, findings, request.limits)]
+    if doctor is not None:
+        if asked is None:
+            samples += doctor.kept
+        else:
+            doctor.keep(samples)
     complete = checked.answer.complete
     trouble += sorted({e.detail for e in checked.answer.errors})[:1]
     groups_complete = False

@@ -33,10 +33,15 @@ def written(r: StateRecord) -> bytes:
     """A record as coordinators write it: a batch of its own."""
     value = None
     if isinstance(v := r.value, TransactionValue):
-        head = (0, v.producer_id, v.producer_epoch, v.timeout_ms, STATES.index(v.state))
+        flexible = int(v.client_transaction_version > 0)
+        head = (flexible, v.producer_id, v.producer_epoch, v.timeout_ms, STATES.index(v.state))
         times = struct.pack(">qq", v.last_update_ms, v.start_ms)
-        topic = struct.pack(">ih", 1, 1) + b"t" + struct.pack(">ii", 1, 0)
-        topics = topic if v.partitions else struct.pack(">i", 0)
+        if flexible:
+            topics = b"\x02\x02t\x02" + bytes(5) if v.partitions else b"\x01"
+            times += b"\x01\x02\x02" + struct.pack(">h", v.client_transaction_version)
+        else:
+            topic = struct.pack(">ih", 1, 1) + b"t" + struct.pack(">ii", 1, 0)
+            topics = topic if v.partitions else struct.pack(">i", 0)
         value = struct.pack(">hqhib", *head) + topics + times
     return batch(r.offset, [Item(0, r.timestamp, key(r.transactional_id), value)])
 

@@ -15,7 +15,12 @@ from eoctl.operations.diagnose.recent_contests import _judged, _Reading, contest
 from eoctl.operations.diagnose.status_answer import status
 from eoctl.operations.diagnose.why_answer import answer_of, of_contest, why
 from eoctl.operations.inspect.offline import Offline
-from eoctl.render.diagnose_words import MOST_NOTED, contest_notes, reading_notes
+from eoctl.render.diagnose_words import (
+    MOST_NOTED,
+    contest_notes,
+    contest_words,
+    reading_notes,
+)
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
@@ -175,6 +180,15 @@ def test_clients_are_those_of_the_groups_that_the_id_is_named_after() -> None:
     process = StreamsProcess("worker-2", "/10.0.0.2", "6b1d")
     streams = replace(mine, processes=(process,))
     assert clients_of("app-6b1d-1", [streams]) == [("worker-2", "/10.0.0.2")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "often"), [(0.2, "more than once a second"), (1.0, "about every 1 s")]
+)
+def test_how_often_is_said_in_words(seconds: float, often: str) -> None:
+    [row] = contest_rows(Contests((contest("a"),)))
+    words = contest_words(replace(row, interval_seconds=seconds), NOW)
+    assert words.startswith(f"initialised 4 times, {often}, last ")
 
 
 def test_clients_that_were_not_seen_are_unknown_and_none_are_none() -> None:

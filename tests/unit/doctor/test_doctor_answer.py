@@ -1,8 +1,9 @@
 """Which findings make the answer incomplete, and what is said of what was not read."""
 
 from eoctl.kafka.read.chunks import Chunk, Range
-from eoctl.kafka.read.recent_log import OF_RECORDS, Records, Tail, Tails, states
+from eoctl.kafka.read.recent_log import OF_RECORDS, Tail, Tails
 from eoctl.operations.doctor.doctor_answer import bounds_reached, unknown_as_missing
+from eoctl.operations.doctor.recent_states import RecentStates
 from recovery.doctor.findings import judged
 from recovery.doctor.rules import RULES
 from tests.unit.doctor.test_version_rules import NEW, protocol, running
@@ -44,7 +45,7 @@ def test_a_busy_cluster_is_a_note_and_not_an_error() -> None:
 
 def test_partitions_of_which_nothing_was_read_are_unknown() -> None:
     ranges = tuple(Range(STATE, number, 0, 5) for number in range(3))
-    tail = Tail(Tails(STATE, 50, 0, OF_RECORDS, ranges), Records(states))
+    tail = Tail(Tails(STATE, 50, 0, OF_RECORDS, ranges), RecentStates(NOW))
     tail.take(Chunk(STATE, 0, 0, 3, b"", None, 5, 5, 0))
     [missing] = tail.not_reached("ids there are not seen")
     assert (missing.error, missing.topic) == ("NOT_READ", STATE)

@@ -38,6 +38,9 @@ def exporter(
     lag_seconds: Annotated[
         bool, option("--lag-seconds", "age of the first record that each group could read now")
     ] = False,
+    doctor: Annotated[
+        bool, option("--doctor", "the rules of `eoctl doctor` too, once an hour")
+    ] = False,
     max_rate: Annotated[
         str, option("--max-rate BYTES/S", "read no faster from each broker")
     ] = "10MiB",
@@ -64,6 +67,7 @@ def exporter(
         seconds=connection.seconds() or 30.0,
         pause=limits.interval,
         max_rate=byte_rate(max_rate, where="--max-rate"),
+        doctor=doctor,
     )
     board = exporting.Board(
         [context.title for context in contexts], counts_records=request.reading is not None
