@@ -13,12 +13,14 @@ from tui.equal_commands import started_command
 from tui.screens import pages, plan_and_job_pages, recover
 from tui.screens.doctor import finding_page
 from tui.screens.flink_checkpoint import checkpoint_page
+from tui.screens.groups import group_page
 from tui.screens.merge import merge_page
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
     DOCTOR,
     FINDING,
+    GROUP,
     JOB,
     JOBS,
     MERGE,
@@ -59,6 +61,7 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
         MERGE.name: merge_page,
         CHECKPOINT.name: checkpoint_page,
         FINDING.name: finding_page,
+        GROUP.name: group_page,
     }[location.view.name]
     return lambda width: make(s, about, width)
 
@@ -105,6 +108,7 @@ def wants(s: "Snapshot | None", location: Location, row: "TableRow | None") -> d
         "detail": about if view in (CHANGE, JOB) else None,
         "merge": about if view is MERGE else None,
         "checkpoint": about if view is CHECKPOINT else None,
+        "commits": about if view is GROUP else None,
         "growth": {"counts": "producers-summary", "prefixes": "txn-list-summary"}.get(view.name),
         "doctor": about if view is DOCTOR else _doctor_about(s) if view is FINDING else None,
     }

@@ -13,6 +13,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from eoctl.render.tables import Column
+from eoctl.render.width import cells
 from tui.widgets.edges import EDGE, Edged, Titles
 from tui.widgets.lines import Line, strip
 from tui.widgets.palette import style
@@ -25,7 +26,11 @@ FRAME_LINES = HEAD_LINES + EDGE
 
 
 class Table(Edged, can_focus=True):
-    """Draws a TableState. `on_cursor` is called when the cursor's row changes."""
+    """Draws a TableState.
+
+    on_cursor: called when the cursor's row changes; on_open: when a row is clicked twice;
+    on_heading: with the letter of the column whose heading is clicked, "" of the marks.
+    """
 
     DEFAULT_CSS = "Table { width: 1fr; height: 1fr; }"
 
@@ -35,6 +40,7 @@ class Table(Edged, can_focus=True):
         self.title: Callable[[], Titles] = lambda: ((), ())
         self.on_cursor: Callable[[], None] = lambda: None
         self.on_open: Callable[[], None] = lambda: None
+        self.on_heading: Callable[[str], None] = lambda letter: None
         self._layout: list[tuple[int, int]] = []
 
     # -- what the app calls ------------------------------------------------------------------
@@ -97,6 +103,14 @@ class Table(Edged, can_focus=True):
             self._keep_in_view()
             self.refresh()
             self.on_cursor()
+
+    def pick(self, key: str) -> None:
+        """Move the cursor to a row; a filter that hides it ends."""
+        if key not in self.state.order:
+            self.state.filter = None
+            self.settle()
+        if key in self.state.order:
+            self.to(self.state.order.index(key))
 
     def move(self, step: int) -> None:
         """Move the cursor by rows."""
@@ -198,10 +212,13 @@ class Table(Edged, can_focus=True):
         parts = ["  "]
         for i, size in self._layout:
             column = state.data.columns[i]
-            title = title_of(state.data, i)
+            title, arrow = title_of(state.data, i), ""
             if i == state.sort:
-                title += "v" if state.descending else "^"
-            parts.append(fitted(title, column, size) + " " * (1 if column.kind == "mark" else 2))
+                arrow = ("^v" if self.ascii_only else "↑↓")[state.descending]
+            if not column.right and cells(title) < size:
+                title, arrow = title + arrow, ""
+            gap = 1 if column.kind == "mark" else 2  # where the arrow of a full column is
+            parts.append(fitted(title, column, size) + arrow.ljust(gap))
         line: Line = (("".join(parts), "title"),)
         return strip(line, theme, width)
 
@@ -241,8 +258,20 @@ class Table(Edged, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         self.move(-3)
 
+    def _heading_at(self, x: int) -> str | None:
+        """Return the letter of the column at x, "" of the marks'; None where no column sorts."""
+        end = EDGE + GUTTER
+        for i, size in self._layout:
+            column = self.state.data.columns[i]
+            end += size + (1 if column.kind == "mark" else 2)
+            if x < end:
+                return column.letter or ("" if column.kind == "mark" else None)
+        return None
+
     def on_click(self, event: events.Click) -> None:
         line = event.y - HEAD_LINES
+        if line == -1 and (letter := self._heading_at(event.x)) is not None:
+            self.on_heading(letter)
         if 0 <= line < self.room and self._at(line) is not None:
             self.to(self.state.top + line)
             if event.chain > 1:
