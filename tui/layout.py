@@ -308,6 +308,7 @@ class Layout(App[str]):
         places = regions(self.middle.size, self.needs())
         if places != self._places:
             self._places = places
+            self.show_panels()
             self.table.refresh(layout=True)  # of a child: Textual keeps a container's own places
 
     def tell_wants(self) -> None:
@@ -325,6 +326,8 @@ class Layout(App[str]):
         from tui import panes
 
         make = panes.page(self.snapshot, self.location, self.states[JOBS.name].data)
+        if self.feed.replay and self.snapshot is not None and not self.answered:
+            make = panes.not_recorded(self.location, self.snapshot.argv)
         self.page.fill(make, self.page_title)
 
     def show_pictures(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from tui.board.pictures import lag_picture
-from tui.equal_commands import started_command
+from tui.equal_commands import equal_commands, started_command
 from tui.screens import pages, plan_and_job_pages, recover
 from tui.screens.doctor import finding_page
 from tui.screens.flink_checkpoint import checkpoint_page
@@ -33,6 +33,7 @@ from tui.screens.views import (
 from tui.story import Known, gone_lines, log_of, page_of, story_lines
 from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
+from tui.widgets.text import in_chunks
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -64,6 +65,15 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
         GROUP.name: group_page,
     }[location.view.name]
     return lambda width: make(s, about, width)
+
+
+def not_recorded(location: Location, connection: Sequence[str]) -> Make:
+    """Return the page that a recording does not have: which command gives it now."""
+    [command, *_] = equal_commands(location, None, None, (), connection)
+    return lambda width: [
+        ((" the recording does not have this page; the cluster may still answer:", "unknown"),),
+        *(((part, "key"),) for part in in_chunks(command, width - 4)),
+    ]
 
 
 def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequence[Run]") -> Make:

@@ -11,16 +11,16 @@ from tui.widgets.lines import SLIDER
 class Pointing(Layout):
     """The app with tabs, keys and a recording's time axis for the mouse."""
 
-    def head_touched(self, y: int, part: int, share: float) -> None:
+    def head_touched(self, part: int, role: str, share: float) -> None:
         """Open the tab, or show the moment of a recording, that is at this part of the head."""
-        if self.head.lines[y][part][1] == SLIDER:
+        if role == SLIDER:
             self.scrub(share)
-        elif y == 1 and part < len(NUMBERED):
+        elif role != "head" and part < len(NUMBERED):
             self._press(str(NUMBERED[part].number))
 
-    def foot_touched(self, y: int, part: int, share: float) -> None:
+    def foot_touched(self, part: int, role: str, share: float) -> None:
         """Press the key whose name, or whose word, is at this part of the last line."""
-        shown = self.foot.lines[y][part - part % 2][0].strip()
+        shown = self.foot.lines[0][part - part % 2][0].strip()
         key = next((k for k in KEYS if k.shown == shown), None)
         if key is not None:
             self._press(key.keys[0])

@@ -23,7 +23,15 @@ from tui.widgets.overlays import Overlay
 
 STARTS = ("eoctl --context ", "eoctl --command-config ", "eoctl jobs", "eoctl journal")
 TABLES = [v for v in NUMBERED if v.columns]
-NAMED = ("timeline", "change", "job", "merge", "checkpoint", "finding")  # `:` takes their subject
+NAMED = (
+    "timeline",
+    "group",
+    "change",
+    "job",
+    "merge",
+    "checkpoint",
+    "finding",
+)  # `:` takes their subject
 
 
 def current(app: Dashboard) -> str:

@@ -12,8 +12,10 @@ from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 
+from eoctl.render.words import age as age_words
 from recovery.inspect.cluster_rows import LsoRow
 from recovery.plurals import count
+from tui.widgets.charts import short
 from tui.widgets.edges import EDGE, Edged, Titles
 from tui.widgets.lines import Line, Part, strip
 from tui.widgets.tables import TableRow, urgency
@@ -63,6 +65,18 @@ def _age(row: TableRow) -> float:
     return (blocking.age_seconds if blocking is not None else None) or 0.0
 
 
+def _levels(values: Sequence[float]) -> list[int]:
+    """Return 0 to 3 for each value: quarters of the way from the lowest to the highest, as powers.
+
+    >>> _levels([1, 10, 100, 1000, 10_000]), _levels([5, 5])
+    ([0, 0, 1, 2, 3], [3, 3])
+    """
+    low, high = (log(1 + end) for end in (min(values, default=0), max(values, default=0)))
+    if low == high:
+        return [3] * len(values)
+    return [min(int(4 * (log(1 + value) - low) / (high - low)), 3) for value in values]
+
+
 class HeatMap(Edged, can_focus=True):
     """Draws the map. on_pick: called with the key of the partition that a key or the mouse picks.
 
@@ -90,7 +104,7 @@ class HeatMap(Edged, can_focus=True):
             self.refresh()
         elif self._cursor() != self._here:
             for cell in {self._here, self._cursor()} - {-1}:
-                self.refresh(Region(0, cell // max(1, self.wide) + EDGE, self.size.width, 1))
+                self.refresh(Region(0, cell // self.in_line + EDGE, self.size.width, 1))
         self._here = self._cursor()
 
     @property
@@ -99,13 +113,23 @@ class HeatMap(Edged, can_focus=True):
         return max(1, self.high)
 
     @property
+    def across(self) -> int:
+        """Return how wide a cell is: as wide as all have room."""
+        return max(n for n in (1, 2, 3) if n == 1 or len(self.rows) <= self.wide // n * self.room)
+
+    @property
+    def in_line(self) -> int:
+        """Return how many cells there are in a line."""
+        return max(1, self.wide // self.across)
+
+    @property
     def each(self) -> int:
         """Return how many partitions a cell stands for."""
-        return max(1, -(-len(self.rows) // max(1, self.wide * self.room)))
+        return max(1, -(-len(self.rows) // (self.in_line * self.room)))
 
     def move(self, step: int) -> None:
         """Move the list's cursor by lines of cells."""
-        self._pick(max(self._cursor(), 0) + step * self.wide)
+        self._pick(max(self._cursor(), 0) + step * self.in_line)
 
     def turn(self, step: int) -> None:
         """Move the list's cursor by cells."""
@@ -138,10 +162,12 @@ class HeatMap(Edged, can_focus=True):
     # -- drawing -----------------------------------------------------------------------------
 
     def titles(self) -> Titles:
-        number: Part = (f"{count(len(self.rows))} ", "text")
-        each = f" {self.each} in a cell " if self.each > 1 else ""
-        shows = "age" if self.by_age else "offsets held"
-        return ((" Held, by partition ", "title"), number), ((f"{each} {shows} ", "dim"),)
+        number: Part = (f"{count(len(self.rows))} held ", "text")
+        each = f" {self.each} a cell," if self.each > 1 else ""
+        ends = [self._value(row) for row in self.rows] or [0.0]
+        low, high = (age_words(n) if self.by_age else short(n) for n in (min(ends), max(ends)))
+        shows = f"{'age' if self.by_age else 'offsets'} {low} to {high}"
+        return ((" Map ", "title"), number), ((f"{each} {shows} ", "dim"),)
 
     def note(self) -> Line:
         seen = {row.mark for row in self.rows}
@@ -153,33 +179,31 @@ class HeatMap(Edged, can_focus=True):
         return tuple(parts)
 
     def body(self, y: int, width: int) -> Strip:
-        begin, here = y * width, self._cursor()
-        line = list(self._drawn()[begin : begin + width])
+        begin, here = y * self.in_line, self._cursor()
+        line = list(self._drawn()[begin : begin + self.in_line])
         if begin <= here < begin + len(line):
             line[here - begin] = (line[here - begin][0], "tab")
         return strip(tuple(line), self.role_theme(), width)
 
     def _drawn(self) -> Line:
         """Return the cells: each one's highest value, in the colour of its worst partition."""
-        made_for = (self.each, self.ascii_only)
+        made_for = (self.each, self.across, self.ascii_only)
         if self._cells[0] != made_for:
-            top = log(2 + max((self._value(row) for row in self.rows), default=0.0))
-            cells = (self._part(self._of(cell), top) for cell in range(self.length))
-            self._cells = (made_for, tuple(cells))
+            values = [max(map(self._value, self._of(cell))) for cell in range(self.length)]
+            levels = _levels(values)
+            self._cells = (made_for, tuple(map(self._part, range(self.length), levels)))
         return self._cells[1]
 
-    def _part(self, rows: Sequence[TableRow], top: float) -> Part:
-        signs, plain, role = LEVELS[min(rows, key=urgency).mark]
-        highest = max(self._value(row) for row in rows)
-        level = min(int(4 * log(1 + highest) / top), 3)
-        return (plain if self.ascii_only else signs)[level], role
+    def _part(self, cell: int, level: int) -> Part:
+        signs, plain, role = LEVELS[min(self._of(cell), key=urgency).mark]
+        return (plain if self.ascii_only else signs)[level] * self.across, role
 
     # -- events ------------------------------------------------------------------------------
 
     def on_click(self, event: events.Click) -> None:
         x, y = event.x - EDGE, event.y - EDGE
-        cell = y * self.wide + x
-        if 0 <= x < self.wide and 0 <= y < self.room and cell < self.length:
+        cell = y * self.in_line + x // self.across
+        if 0 <= x < self.in_line * self.across and 0 <= y < self.room and cell < self.length:
             self._pick(cell)
             if event.chain > 1:
                 self.on_open()

@@ -90,8 +90,8 @@ class Drawn(Widget):
 class Bar(Drawn):
     """A few lines, replaced whenever `show` is called; it is as high as their number.
 
-    on_touch: called where the mouse presses, with the line, the number of the part there, and how
-    far along that part (0 to 1) the mouse is; on a slider also as the mouse is dragged.
+    on_touch: called where the mouse presses, with the number and the role of the part there, and
+    how far along that part (0 to 1) the mouse is; on a slider also as the mouse is dragged.
     """
 
     DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
@@ -101,8 +101,8 @@ class Bar(Drawn):
         self._height = height
         self.styles.height = height
         self._lines: tuple[Line, ...] = ()
-        self.on_touch: Callable[[int, int, float], None] = lambda y, part, share: None
-        self._slides: tuple[int, int, int, int] | None = None  # the slider that is dragged
+        self.on_touch: Callable[[int, str, float], None] = lambda part, role, share: None
+        self._slides: tuple[int, int] | None = None  # the slider that is dragged
 
     def show(self, lines: Sequence[Line]) -> None:
         """Draw these lines; only those that changed are sent to the terminal."""
@@ -133,16 +133,15 @@ class Bar(Drawn):
         ):
             wide = cells(text)
             if begin <= event.x < begin + wide:
-                self.on_touch(event.y, number, _share(event.x, begin, wide))
+                self.on_touch(number, role, _share(event.x, begin, wide))
                 if role == SLIDER:
-                    self._slides = event.y, number, begin, wide
+                    self._slides = begin, wide
                     self.capture_mouse()
             begin += wide
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         if self._slides is not None:
-            y, number, begin, wide = self._slides
-            self.on_touch(y, number, _share(event.x, begin, wide))
+            self.on_touch(0, SLIDER, _share(event.x, *self._slides))
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
         if self._slides is not None:

@@ -212,13 +212,17 @@ class Table(Edged, can_focus=True):
         parts = ["  "]
         for i, size in self._layout:
             column = state.data.columns[i]
-            title, arrow = title_of(state.data, i), ""
-            if i == state.sort:
+            title, gap = title_of(state.data, i), 1 if column.kind == "mark" else 2
+            text = fitted(title, column, size) + " " * gap
+            if i == state.sort:  # before a number's title, after a name's: where there is room
                 arrow = ("^v" if self.ascii_only else "↑↓")[state.descending]
-            if not column.right and cells(title) < size:
-                title, arrow = title + arrow, ""
-            gap = 1 if column.kind == "mark" else 2  # where the arrow of a full column is
-            parts.append(fitted(title, column, size) + arrow.ljust(gap))
+                if column.right and cells(title) == size:
+                    parts[-1] = parts[-1][:-1] + arrow
+                elif column.right:
+                    text = text.replace(f" {title}", arrow + title)
+                else:
+                    text = text.replace(f"{title} ", title + arrow)
+            parts.append(text)
         line: Line = (("".join(parts), "title"),)
         return strip(line, theme, width)
 
