@@ -15,6 +15,7 @@ from tui.screens.doctor import finding_page
 from tui.screens.flink_checkpoint import checkpoint_page
 from tui.screens.groups import group_page
 from tui.screens.merge import merge_page
+from tui.screens.plan_and_job_lists import rate_of
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
@@ -22,7 +23,6 @@ from tui.screens.views import (
     FINDING,
     GROUP,
     JOB,
-    JOBS,
     MERGE,
     RECOVER,
     TIMELINE,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
 
-RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
 LAG_LINES = 8
 Make = Callable[[int], Sequence[Line]]
 
@@ -52,8 +51,7 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     """Return the page of a place. jobs: the table of jobs, which knows how fast a job runs."""
     about = location.about
     if location.view is JOB:
-        row = jobs.by_key.get(about.removeprefix("job "))
-        rate = row.cells[RATE] if row and row.sort[RATE] is not None else None
+        rate = rate_of(jobs.by_key, about.removeprefix("job "))
         return lambda width: plan_and_job_pages.job_page(s, about, width, rate)
     make = {
         WHY.name: pages.why_page,
@@ -87,7 +85,8 @@ def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequenc
         return lambda width: ()
     if row.key in state.gone:
         return lambda width: gone_lines(state.data, row, width)
-    known = Known(frame.snapshot, frame.tables["partitions"].by_key, frame.groups)
+    tables = frame.tables
+    known = Known(frame.snapshot, tables["partitions"].by_key, frame.groups, tables["jobs"].by_key)
     drawing, source = frame.board.drawing, row.source
     return lambda width: [
         *story_lines(known, state.data, row, width),

@@ -23,6 +23,7 @@ from tui.widgets.tables import GUTTER, TableData, TableRow, fitted, layout, titl
 MARK_ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 HEAD_LINES = 2  # the edge with the panel's title, the columns' titles
 FRAME_LINES = HEAD_LINES + EDGE
+MOST_DRAWN = 500  # rows whose drawing is kept
 
 
 class Table(Edged, can_focus=True):
@@ -42,6 +43,8 @@ class Table(Edged, can_focus=True):
         self.on_open: Callable[[], None] = lambda: None
         self.on_heading: Callable[[str], None] = lambda letter: None
         self._layout: list[tuple[int, int]] = []
+        self._drawn: dict[str, tuple[TableRow, Strip]] = {}  # rows as they were drawn
+        self._drawn_for: object = None  # their theme, width and columns
 
     # -- what the app calls ------------------------------------------------------------------
 
@@ -200,7 +203,7 @@ class Table(Edged, can_focus=True):
             return self._heads(theme, width)
         row = self._at(y - 1)
         if row is not None:
-            return self._row(row, theme, width)
+            return self._plain_row(row, theme, width)
         text = ""
         if y == 1 and not self.state.order:
             filtered = self.state.filter is not None and self.state.data.rows
@@ -226,6 +229,20 @@ class Table(Edged, can_focus=True):
         line: Line = (("".join(parts), "title"),)
         return strip(line, theme, width)
 
+    def _plain_row(self, row: TableRow, theme: str, width: int) -> Strip:
+        """Return a row as drawn before, if it is; scrolling shows nearly the same rows again."""
+        state = self.state
+        if row.key == state.cursor or row.key in state.selected or self._is_gone(row):
+            return self._row(row, theme, width)
+        made_for = (theme, width, tuple(self._layout))
+        if self._drawn_for != made_for or len(self._drawn) > MOST_DRAWN:
+            self._drawn_for = made_for
+            self._drawn.clear()
+        known = self._drawn.get(row.key)
+        if known is None or known[0] is not row:
+            known = self._drawn[row.key] = row, self._row(row, theme, width)
+        return known[1]
+
     def _row(self, row: TableRow, theme: str, width: int) -> Strip:
         state = self.state
         here = row.key == state.cursor
@@ -242,7 +259,7 @@ class Table(Edged, can_focus=True):
             drawn = style(theme, _role(column, row, base), under)
             if here and i == state.column and column.kind not in ("mark", "spark"):
                 drawn += style(theme, "cell")
-            gap = 1 if column.kind == "mark" else 2
+            gap = min(1 if column.kind == "mark" else 2, max(0, width - used - size))
             parts += [(fitted(row.cells[i], column, size), drawn), (" " * gap, plain)]
             used += size + gap
         parts.append((" " * max(0, width - used), plain))
