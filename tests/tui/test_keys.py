@@ -487,7 +487,7 @@ def test_a_recording_is_paused_and_sought() -> None:
             ):
                 await pilot.press(key)
                 await until(pilot, lambda want=want: app.frame.position[0] == want)  # type: ignore[misc]
-                assert f"REPLAY {want}/{last}" in lines_of(app)[0]
+                assert f"REPLAY {want:>{len(str(last))}}/{last}" in lines_of(app)[0]
             await pilot.press("p", "p", "r", "plus", "minus")
             # what changes a cluster does not exist here
             await pilot.press("x")
