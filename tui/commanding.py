@@ -89,6 +89,8 @@ class Commanding(Reading, Changing, Pointing):
             self.other_cluster(rest)
         elif word == "interval":
             self.pace(commands.interval_of(rest))
+        elif word == "at":
+            self.show_at(rest)
         elif word == "theme":
             self.theme = commands.theme_of(rest)
         elif word == "help":

@@ -28,6 +28,14 @@ class Pointing(Layout):
     def _press(self, key: str) -> None:
         self.post_message(events.Key(key, None))
 
+    def show_at(self, text: str) -> None:
+        """Show what a recording has of a time (`:at`). Raises UsageError."""
+        from tui.commands import number_at
+
+        number = number_at(text, self.frame.times if self.frame is not None else ())
+        self.paused = True
+        self.feed.seek_to(number)
+
     def scrub(self, share: float) -> None:
         """Show the snapshot that is this far along a recording."""
         if self.frame is not None and self.frame.position is not None:

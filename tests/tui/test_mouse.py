@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 
+from recovery.errors import UsageError
+from recovery.times import rfc3339
 from tests.tui.driving import RECORDINGS, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
+from tui.commands import number_at
 from tui.feed.replay import ReplayFeed
 from tui.screens.views import GROUPS, OVERVIEW, PARTITIONS
 
@@ -110,3 +114,45 @@ def test_the_axis_in_ascii() -> None:
             assert "O" in lines_of(app)[0].partition("REPLAY")[2]
 
     run(test)
+
+
+def test_at_a_time_of_the_recording() -> None:
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+            assert app.frame is not None
+            times = app.frame.times
+            middle = len(times) // 2
+            wanted = rfc3339(times[middle]) or ""
+            for typed in (wanted[11:19], wanted[11:19] + "Z", wanted):
+                app.feed.seek_to(0)
+                await until(pilot, lambda: app.frame is not None and app.frame.position[0] == 1)  # type: ignore[index]
+                await pilot.press("colon")
+                app.prompt.value = f":at {typed}"
+                await pilot.press("enter")
+                # of the snapshots of one second the last
+                last = max(n for n, at in enumerate(times) if at // 1000 <= times[middle] // 1000)
+                want = last if typed is not wanted else middle
+                await until(
+                    pilot,
+                    lambda want=want: app.frame is not None and app.frame.position[0] >= want,  # type: ignore[index, misc]
+                )
+            for wrong in ("at soon", "at 99:99"):
+                await pilot.press("colon")
+                app.prompt.value = f":{wrong}"
+                await pilot.press("enter")
+                assert app.message[1] == "look", wrong
+
+    run(test)
+
+
+def test_a_time_between_two_snapshots_and_outside() -> None:
+    times = (1_764_230_400_000, 1_764_230_410_000, 1_764_230_420_000)
+    assert [number_at(t, times) for t in ("07:00", "08:00", "08:00:09Z", "08:00:10", "23:59")] == [
+        0,
+        0,
+        0,
+        1,
+        2,
+    ]
+    with pytest.raises(UsageError, match="only a recording"):
+        number_at("08:00", ())

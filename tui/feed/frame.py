@@ -47,6 +47,7 @@ class Frame(Value, eq=False):
     position: tuple[int, int] | None = None  # in a recording: number of the frame and of all
     mapped: tuple[TableRow, ...] = ()  # held partitions, if they are many
     troubled: tuple[bool, ...] = ()  # in a recording: whether each of all has a finding
+    times: tuple[int, ...] = ()  # and when each was taken, epoch ms
 
 
 class Builder:

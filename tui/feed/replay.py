@@ -91,6 +91,7 @@ class ReplayFeed:
             return
         builder = Builder(ascii_only=self.ascii_only)
         samples = [snapshots.sample(number) for number in range(len(snapshots))]
+        times = tuple(snapshots.brief(number).taken_at for number in range(len(snapshots)))
         troubled = tuple(bool(sample and sample.oldest) for sample in samples)
         at, shown = 0, -1
         while not self._stopped:
@@ -102,15 +103,15 @@ class ReplayFeed:
                             samples[earlier],
                             snapshots.brief(earlier) if at - earlier <= LEADING else None,
                         )
-                self._now = snapshots.brief(at).taken_at
+                self._now = times[at]
                 with uncollected():
                     position = at + 1, len(snapshots)
                     frame = builder.frame(snapshots[at], position, samples[at])
-                    frame = replace(frame, troubled=troubled)
+                    frame = replace(frame, troubled=troubled, times=times)
                 post(frame)
                 shown = at
             last = at == len(snapshots) - 1
-            gap = 0.0 if last else (snapshots.brief(at + 1).taken_at - self._now) / 1000
+            gap = 0.0 if last else (times[at + 1] - self._now) / 1000
             moved = self._woken.wait(None if self._paused or last else min(max(gap, 0.05), 2.0))
             self._woken.clear()
             if moved and (self._step or self._target is not None):

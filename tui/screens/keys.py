@@ -181,6 +181,7 @@ COMMANDS: tuple[Command, ...] = (
     *(Command(view.names, TAKES.get(view.name, "[FILTER]"), view.says) for view in VIEWS),
     Command(("ctx", "context"), "NAME", "another cluster"),
     Command(("interval",), "SECONDS", "how often the cluster is asked"),
+    Command(("at",), "TIME", "in a recording: what was seen then, 14:02:11 or with its date"),
     Command(("theme",), "NAME", "dark, light, contrast, ansi-dark, ansi-light"),
     Command(("explain",), "WORD", "what a verdict, rule, error or term means"),
     Command(("help",), "", "all keys and commands"),
