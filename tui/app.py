@@ -18,7 +18,7 @@ from textual.message import Message
 from recovery.errors import Exit
 from tui.commanding import Commanding
 from tui.feed.asking import INTERVALS
-from tui.screens.keys import KEYS, Key, bindings, exists
+from tui.screens.keys import KEYS, UNSORTED, Key, bindings, exists
 from tui.screens.views import BY_NAME, Location
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Dashboard(Commanding):
         self.table.title = self.table_title
         self.table.on_cursor = self.show_story
         self.table.on_open = self.action_open
+        self.heat.on_pick, self.heat.on_open = self.table.pick, self.action_open
+        self.heat.picked = lambda: self.table.state.cursor
+        self.table.on_heading = lambda letter: self.action_sort(letter or UNSORTED)
+        self.head.on_touch, self.foot.on_touch = self.head_touched, self.foot_touched
         self.go(self.location)
         self.app_resume_signal.subscribe(self, self.resumed)
         self.set_interval(1.0, self.tick)

@@ -6,13 +6,14 @@ from eoctl.render.sanitise import visible
 from eoctl.render.words import age as age_words
 from recovery.errors import EoctlError, UsageError
 from tui.changing import Changing
+from tui.pointing import Pointing
 from tui.reading import Reading
 from tui.screens.keys import completions
 from tui.screens.views import BY_NAME, OVERVIEW, Location
 from tui.widgets.table_state import Filter
 
 
-class Commanding(Reading, Changing):
+class Commanding(Reading, Changing, Pointing):
     """The app with its line for filters and commands."""
 
     def action_stop(self) -> None:
@@ -88,6 +89,8 @@ class Commanding(Reading, Changing):
             self.other_cluster(rest)
         elif word == "interval":
             self.pace(commands.interval_of(rest))
+        elif word == "at":
+            self.show_at(rest)
         elif word == "theme":
             self.theme = commands.theme_of(rest)
         elif word == "help":

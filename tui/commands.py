@@ -1,6 +1,9 @@
 """Parse commands typed after `:` into values. Each function raises UsageError."""
 
+import re
 import shlex
+from bisect import bisect_right
+from collections.abc import Sequence
 
 from recovery.errors import UsageError
 from tui.screens.keys import TAKES
@@ -39,6 +42,21 @@ def interval_of(rest: str) -> float:
     if not 1 <= seconds <= 3600:
         raise UsageError("between 1s and 1h")
     return seconds
+
+
+def number_at(text: str, times: Sequence[int]) -> int:
+    """Return which of a recording's snapshots was the newest at a time; the first before all.
+
+    text: an instant, or a time of the day of the last snapshot, in UTC. times: epoch ms.
+    """
+    from recovery.times import instant, rfc3339
+
+    if not times:
+        raise UsageError("only a recording can go to a time", where=":at")
+    if re.fullmatch(r"\d\d:\d\d(:\d\d)?Z?", text):
+        text = f"{(rfc3339(times[-1]) or '')[:11]}{text.removesuffix('Z')}Z"
+    at = instant(text, times[-1], where=":at")
+    return max(bisect_right(times, at + 999) - 1, 0)  # a second is meant to its end
 
 
 def theme_of(rest: str) -> str:

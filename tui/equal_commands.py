@@ -10,6 +10,8 @@ from tui.screens.views import (
     CHECKPOINT,
     DOCTOR,
     FINDING,
+    GROUP,
+    GROUPS,
     JOBS,
     PLANS,
     RECOVER,
@@ -56,6 +58,8 @@ def equal_commands(
         argv = ["eoctl", *view.argv]
     commands = [shell_command(argv)]
     if row is not None:
+        if view is GROUPS and (group := row.key.partition("\0")[0]):
+            commands.append(shell_command([*start, *GROUP.argv, *_arguments([group])]))
         if row.opens is not None and row.opens[0] == "why":
             commands.append(shell_command([*start, *_why_argv(row.opens[1])]))
         elif row.opens is not None and row.opens[0] == "job":
@@ -63,7 +67,7 @@ def equal_commands(
         elif row.opens is not None and row.opens[0] == "change":
             kind = getattr(row.source, "kind", None)
             commands.append(shell_command(_change_argv(row.opens[1], kind)))
-        elif row.opens is not None:
+        elif row.opens is not None and view is not GROUPS:
             commands.append(shell_command([*start, "txn", "history", "--", row.opens[1]]))
         commands.append(row.command)
     elif view is WHY and answer is not None:

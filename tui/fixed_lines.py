@@ -16,6 +16,7 @@ from tui.screens.views import (
     COUNTS,
     DOCTOR,
     FINDING,
+    GROUP,
     JOB,
     JOBS,
     MERGE,
@@ -29,7 +30,8 @@ from tui.screens.views import (
     View,
 )
 from tui.widgets.edges import Titles
-from tui.widgets.lines import Line, clipped, line_width, spread
+from tui.widgets.grid import WIDE
+from tui.widgets.lines import SLIDER, Line, clipped, line_width, spread
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from tui.widgets.tables import TableData, TableRow
 
 STATUS_LINES = 3
+LEAST_SLIDER, MOST_SLIDER = 10, 80  # cells
+AGE_ROOM = 15  # cells for the age after a slider
 LOOK, JUDGE, KEEP = "look", "judge", "keep"
 ONCE = "once"  # asked when a screen opens, and not again by itself: it grows old, but not stale
 
@@ -78,21 +82,43 @@ def head_lines(
     name = visible(s.title) if s else visible(getattr(feed, "title", "connecting"))
     words = [(f" {cut_middle(name, max(12, width // 4))}", "head")]
     if s is not None and s.cluster_id:
-        words.append((f"  {cut_middle(visible(s.cluster_id), 24)}", "head"))
+        most = 24 if frame is None or frame.position is None or width >= WIDE else 12
+        words.append((f"  {cut_middle(visible(s.cluster_id), most)}", "head"))
     if s is not None and s.protected:
         words.append(("  PROTECTED", "head"))
     if s is not None and s.read_only:
         words.append(("  READ-ONLY", "head"))
     if frame is not None and frame.position is not None:
         at, of = frame.position
-        words.append((f"  REPLAY {at}/{of}", "head"))
+        words.append((f"  REPLAY {at:>{len(str(of))}}/{of}", "head"))
     if feed.label:
         words.append((f"  {feed.label}{_made_at(feed) if frame else ''}", "head"))
     if paused:
         words.append(("  PAUSED", "head"))
     text, role = aged(s, feed, looked_at(s), LOOK)
     right: Line = ((f"{text} ", role if role == "stale" else "head"),)
+    if frame is not None and frame.position is not None:
+        # its place is the same in every snapshot, so that it can be dragged
+        room = width - line_width(tuple(words)) - AGE_ROOM - 2
+        slider = _slider(frame, min(width // 4, MOST_SLIDER), feed)
+        if slider and len(slider) <= room:
+            age = (f"{text:>{AGE_ROOM - 1}} ", right[0][1])
+            right = ((slider, SLIDER), age if role != "stale" else right[0])
     return spread(tuple(words), right, width, fill="head"), _tabs(view, width)
+
+
+def _slider(frame: "Frame", room: int, feed: "Feed") -> str:
+    """Return a recording's time axis: `!` where it has a finding, a knob where it is now."""
+    if room < LEAST_SLIDER or not frame.troubled or frame.position is None:
+        return ""
+    knob, sign, line = ("O", "!", "-") if feed.ascii_only else ("●", "!", "─")
+    of = len(frame.troubled)
+    signs = [line] * room
+    for number, troubled in enumerate(frame.troubled):
+        if troubled:
+            signs[number * (room - 1) // max(of - 1, 1)] = sign
+    signs[(frame.position[0] - 1) * (room - 1) // max(of - 1, 1)] = knob
+    return "".join(signs)
 
 
 def _made_at(feed: "Feed") -> str:
@@ -205,7 +231,7 @@ def page_title(
     way = "".join(f" {_crumb(place)} >" for place in trail)
     named = visible(about) if about else "the worst partition" if view is WHY else ""
     left: Line = ((way, "dim"), (f" {view.title} ", "title"), (f"{named} ", "text"))
-    kind = ONCE if view is FINDING else KEEP if view in (CHANGE, JOB) else JUDGE
+    kind = ONCE if view in (FINDING, GROUP) else KEEP if view in (CHANGE, JOB) else JUDGE
     return left, _age(s, feed, at, kind)
 
 
@@ -232,6 +258,8 @@ def page_answer(s: "Snapshot | None", location: Location) -> "Answer | None":
         answer, about = s.merge, s.merge_about
     elif view is CHECKPOINT:
         answer, about = s.checkpoint, s.checkpoint_about
+    elif view is GROUP:
+        answer, about = s.commits, s.commits_about
     elif view is WHY:
         answer, about = s.why, s.why_about
     else:

@@ -18,6 +18,7 @@ from tui.screens.views import (
     BY_NAME,
     JOBS,
     OVERVIEW,
+    PARTITIONS,
     RECOVER,
     VIEWS,
     WHY,
@@ -25,6 +26,7 @@ from tui.screens.views import (
 )
 from tui.widgets.edges import EDGE, Titles
 from tui.widgets.grid import BESIDE, WIDE, Need, Needs, Panels, regions
+from tui.widgets.heat import HeatMap
 from tui.widgets.lines import Bar, Line, flowed
 from tui.widgets.panel import Panel, PicturePanel
 from tui.widgets.table import FRAME_LINES, Table
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 SAYS_LINES = 3  # of the overview, if the screen is TALL: else the worst problem alone
 TALL = 30  # from this height on
 FEW = 8  # rows of the overview's list that always have room
+LEAST_HEAT = 6  # lines of a map of partitions, with its edge
 RESTED = 0.5  # seconds on a row after which its page is asked for
 
 
@@ -88,8 +91,17 @@ class Layout(App[str]):
         self.age = PicturePanel(name="age", title="Oldest finding")
         self.ends = Panel(name="ends", title="Ends by itself")
         self.changes = Panel(name="changes", title="Last changes")
+        self.heat = HeatMap(name="heat")
         self.pictures = (self.held, self.rate, self.age)
-        self.panels = (self.table, self.side, *self.pictures, self.ends, self.changes, self.page)
+        self.panels = (
+            self.table,
+            self.side,
+            self.heat,
+            *self.pictures,
+            self.ends,
+            self.changes,
+            self.page,
+        )
         self._places: dict[str, Region] = {}
         self._rests = False  # a timer waits for the cursor to rest
         self._pointed_at = 0.0
@@ -277,7 +289,11 @@ class Layout(App[str]):
         # a story may be shorter than the one before: the panels below it stay where they are
         self._story_lines = max(self._story_lines, self.side.length)
         needs["side"] = Need(self._story_lines + 2 * EDGE, 10)
-        if view is not OVERVIEW or self.size.width < BESIDE:
+        if self.size.width < BESIDE:
+            return needs
+        if view is PARTITIONS and self.frame is not None and self.frame.mapped:
+            needs["heat"] = Need(0, LEAST_HEAT, fills=True)
+        if view is not OVERVIEW:
             return needs
         for picture in self.pictures:
             if picture is not self.age or (self.size.width >= WIDE and picture.fills):
@@ -292,6 +308,7 @@ class Layout(App[str]):
         places = regions(self.middle.size, self.needs())
         if places != self._places:
             self._places = places
+            self.show_panels()
             self.table.refresh(layout=True)  # of a child: Textual keeps a container's own places
 
     def tell_wants(self) -> None:
@@ -309,6 +326,8 @@ class Layout(App[str]):
         from tui import panes
 
         make = panes.page(self.snapshot, self.location, self.states[JOBS.name].data)
+        if self.feed.replay and self.snapshot is not None and not self.answered:
+            make = panes.not_recorded(self.location, self.snapshot.argv)
         self.page.fill(make, self.page_title)
 
     def show_pictures(self) -> None:
@@ -331,6 +350,8 @@ class Layout(App[str]):
 
         row = self.table.current
         key = row.key if row is not None else None
+        if self.frame is not None and self.location.view is PARTITIONS:
+            self.heat.show(self.frame.mapped, by_age=self.table.state.sorted_by("age"))
         if key != self._pointed:
             self._pointed, self._pointed_at = key, monotonic()
             self.side.to(0)
@@ -363,10 +384,10 @@ class Layout(App[str]):
         return fixed_lines.table_title(self.snapshot, self.feed, self.location.view, self.table)
 
     @property
-    def scrolled(self) -> Table | Panel:
+    def scrolled(self) -> Table | Panel | HeatMap:
         """Return the part that receives the keys: the panel with the focus."""
         focused = self.screen_stack[0].focused
-        return focused if isinstance(focused, Table | Panel) else self.main
+        return focused if isinstance(focused, Table | Panel | HeatMap) else self.main
 
 
 def _flowed(lines: Sequence[Line], width: int) -> list[Line]:

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from tui.board.pictures import lag_picture
-from tui.equal_commands import started_command
+from tui.equal_commands import equal_commands, started_command
 from tui.screens import pages, plan_and_job_pages, recover
 from tui.screens.doctor import finding_page
 from tui.screens.flink_checkpoint import checkpoint_page
+from tui.screens.groups import group_page
 from tui.screens.merge import merge_page
+from tui.screens.plan_and_job_lists import rate_of
 from tui.screens.views import (
     CHANGE,
     CHECKPOINT,
     DOCTOR,
     FINDING,
+    GROUP,
     JOB,
-    JOBS,
     MERGE,
     RECOVER,
     TIMELINE,
@@ -31,6 +33,7 @@ from tui.screens.views import (
 from tui.story import Known, gone_lines, log_of, page_of, story_lines
 from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
+from tui.widgets.text import in_chunks
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
 
-RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
 LAG_LINES = 8
 Make = Callable[[int], Sequence[Line]]
 
@@ -49,8 +51,7 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     """Return the page of a place. jobs: the table of jobs, which knows how fast a job runs."""
     about = location.about
     if location.view is JOB:
-        row = jobs.by_key.get(about.removeprefix("job "))
-        rate = row.cells[RATE] if row and row.sort[RATE] is not None else None
+        rate = rate_of(jobs.by_key, about.removeprefix("job "))
         return lambda width: plan_and_job_pages.job_page(s, about, width, rate)
     make = {
         WHY.name: pages.why_page,
@@ -59,8 +60,18 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
         MERGE.name: merge_page,
         CHECKPOINT.name: checkpoint_page,
         FINDING.name: finding_page,
+        GROUP.name: group_page,
     }[location.view.name]
     return lambda width: make(s, about, width)
+
+
+def not_recorded(location: Location, connection: Sequence[str]) -> Make:
+    """Return the page that a recording does not have: which command gives it now."""
+    [command, *_] = equal_commands(location, None, None, (), connection)
+    return lambda width: [
+        ((" the recording does not have this page; the cluster may still answer:", "unknown"),),
+        *(((part, "key"),) for part in in_chunks(command, width - 4)),
+    ]
 
 
 def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequence[Run]") -> Make:
@@ -74,7 +85,8 @@ def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequenc
         return lambda width: ()
     if row.key in state.gone:
         return lambda width: gone_lines(state.data, row, width)
-    known = Known(frame.snapshot, frame.tables["partitions"].by_key, frame.groups)
+    tables = frame.tables
+    known = Known(frame.snapshot, tables["partitions"].by_key, frame.groups, tables["jobs"].by_key)
     drawing, source = frame.board.drawing, row.source
     return lambda width: [
         *story_lines(known, state.data, row, width),
@@ -105,6 +117,7 @@ def wants(s: "Snapshot | None", location: Location, row: "TableRow | None") -> d
         "detail": about if view in (CHANGE, JOB) else None,
         "merge": about if view is MERGE else None,
         "checkpoint": about if view is CHECKPOINT else None,
+        "commits": about if view is GROUP else None,
         "growth": {"counts": "producers-summary", "prefixes": "txn-list-summary"}.get(view.name),
         "doctor": about if view is DOCTOR else _doctor_about(s) if view is FINDING else None,
     }

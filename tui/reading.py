@@ -10,11 +10,12 @@ from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
 from tui.layout import Layout
 from tui.screens.keys import SUMMARY_OF, UNSORTED
-from tui.screens.views import FINDING, TIMELINE, Location
+from tui.screens.views import FINDING, GROUP, GROUPS, TIMELINE, Location
 from tui.widgets import overlays
+from tui.widgets.heat import HeatMap
 from tui.widgets.lines import Line
 from tui.widgets.overlays import Overlay
-from tui.widgets.panel import Panel
+from tui.widgets.table import Table
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -36,10 +37,11 @@ class Reading(Layout):
 
     def action_last(self) -> None:
         part = self.scrolled
-        part.to(part.length if isinstance(part, Panel) else len(part.state.order))
+        part.to(len(part.state.order) if isinstance(part, Table) else part.length)
 
     def action_turn(self, step: int) -> None:
-        self.table.turn(step)
+        part = self.scrolled
+        (part if isinstance(part, HeatMap) else self.table).turn(step)
 
     def action_select(self) -> None:
         self.table.select()
@@ -104,13 +106,24 @@ class Reading(Layout):
         self.push_screen(Records(self.feed.context, request))
 
     def action_trace(self) -> None:
-        """Open the timeline of the cursor's transaction, or the page's."""
+        """Open the timeline of the cursor's transaction, or the page's; of a group its commits."""
+        if self.location.view is GROUPS:
+            self._open_group()
+            return
         judged = self.row.judged if self.row is not None else next(iter(self.holders), None)
         name = judged.transactional_id if judged is not None else None
         if name is None:
             self.say("no transactional id is known here; enter shows the partition's log", "look")
             return
         self.go(Location(TIMELINE, name), remember=True)
+
+    def _open_group(self) -> None:
+        from tui.screens.groups import group_of
+
+        if self.row is None:
+            self.say("there is no group")
+        else:
+            self.go(Location(GROUP, group_of(self.row)), remember=True)
 
     def action_moment(self) -> None:
         """Keep what is shown; at another moment show what differs from what was kept."""

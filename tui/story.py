@@ -21,6 +21,7 @@ from tui.board.prospects import known_prospect
 from tui.screens import plan_and_job_pages
 from tui.screens.doctor import finding_lines
 from tui.screens.pages import closing_lines, contest_lines, headline, labelled_lines
+from tui.screens.plan_and_job_lists import rate_of
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
 from tui.widgets.tables import TableData, TableRow, title_of
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
 
 
 class Known(Value, eq=False):
-    """What stories are made of. partitions, groups: by TOPIC:P; groups only where one is open."""
+    """What stories are made of.
+
+    partitions, groups: by TOPIC:P; groups only where one is open. jobs: by their ids.
+    """
 
     s: "Snapshot"
     partitions: Mapping[str, TableRow]
     groups: Mapping[str, Sequence[OffsetsShowRow]]
+    jobs: Mapping[str, TableRow] = {}
 
 
 SHORT = {"topic:partition": "partition", "transactional id": "id"}
@@ -105,7 +110,8 @@ def story_lines(known: Known, data: TableData, row: TableRow, width: int) -> lis
     if isinstance(source, ContestRow):
         return contest_lines(source, s.taken_at, width)
     if isinstance(source, (JournalRow, PlanFileRow, JobRow)):
-        return plan_and_job_pages.beside(source, width)
+        rate = rate_of(known.jobs, source.id) if isinstance(source, JobRow) else None
+        return plan_and_job_pages.beside(source, width, rate)
     if isinstance(source, DoctorRow):
         return finding_lines(source, width)
     log = _log(s, log_of(row), width)

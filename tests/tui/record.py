@@ -36,9 +36,11 @@ from eoctl.stores.journal_files import Journal
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.observation import Settings
 from tests.kafka.merging import World
+from tui import panes
 from tui.feed.asking import LiveFeed
 from tui.feed.frame import Frame
 from tui.feed.recording import Writer, read
+from tui.screens.views import OVERVIEW, Location
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
@@ -56,29 +58,34 @@ def record(
     context: Context,
     path: Path,
     seconds: float,
-    meanwhile: Callable[[list[Frame]], None] = lambda frames: None,
+    meanwhile: Callable[[list[Frame], LiveFeed], None] = lambda frames, feed: None,
     *,
-    wants: Mapping[str, object] = PAGES,
+    wants: Mapping[str, object] | None = PAGES,
     interval: float = 2.0,
     timeout: float = 4.0,
 ) -> None:
     """Run the dashboard's own feed without a dashboard, for so long.
 
-    meanwhile: what happens then, with the frames so far. timeout: of one round, seconds.
+    meanwhile: what happens then, with the frames so far. wants: None for what the overview asks
+    while its cursor rests on the worst finding. timeout: of one round, seconds.
     """
     path.unlink(missing_ok=True)
     settings = Settings(long_after=5_000)
     feed = LiveFeed(context, interval=interval, settings=settings, record=path, seconds=timeout)
-    feed.want(**wants)
+    feed.want(**(wants or {}))
     frames: list[Frame] = []
 
     def post(news: Frame | str) -> None:
         assert isinstance(news, Frame), news
         frames.append(news)
+        rows = news.tables["overview"].rows
+        if wants is None and rows:
+            story = panes.wants(news.snapshot, Location(OVERVIEW), rows[0])
+            feed.want(why=story["why"], strip=story["strip"])
 
     feed.start(post)
     time.sleep(seconds)
-    meanwhile(frames)
+    meanwhile(frames, feed)
     feed.stop()
 
 
@@ -149,7 +156,7 @@ def orders_and_dead(folder: Path) -> None:
         entry = changes(lab)
         record(context, folder / "orders.jsonl", 30, wants=PAGES | {"detail": entry})
 
-        def die(frames: list[Frame]) -> None:
+        def die(frames: list[Frame], feed: LiveFeed) -> None:
             for broker in lab.broker_ids:
                 lab.kill(broker)
             time.sleep(6)
@@ -255,7 +262,37 @@ class Traffic:
             thread.join(60)
 
 
-SLOW: dict[str, Any] = {"wants": {}, "interval": 4.0, "timeout": 60.0}
+SLOW: dict[str, Any] = {"wants": None, "interval": 4.0, "timeout": 60.0}
+
+
+class Reporting:
+    """A group that reads what is committed and commits its offsets each second."""
+
+    def __init__(self, lab: Lab, topics: list[str]) -> None:
+        self._properties = lab.client_properties() | {"group.id": "reporting", "log_level": 0}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(topics,), daemon=True)
+        self._thread.start()
+
+    def _run(self, topics: list[str]) -> None:
+        settings = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        consumer = Consumer(self._properties | settings)
+        consumer.subscribe(topics)
+        while not self._stopped.is_set():
+            consumer.consume(1000, 1.0)
+            with suppress(KafkaException):  # nothing new, or the broker is away
+                consumer.commit(asynchronous=False)
+        consumer.close()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(60)
+
+    def reset(self, topic: str, partition: int, offset: int) -> None:
+        """Move an offset back as a tool would, while the group has no members."""
+        tool = Consumer(self._properties)
+        tool.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+        tool.close()
 
 
 @contextmanager
@@ -281,31 +318,40 @@ def calm(folder: Path) -> None:
 
 
 def incident(folder: Path) -> None:
-    """Two orphans, one of them aborted; a broker that returns; a transaction that is long."""
-    with lab_with_traffic("record-incident") as (lab, context, topic_partitions):
+    """An orphan that is aborted, another one; a broker that returns; a transaction that is long.
 
-        def trouble(frames: list[Frame]) -> None:
+    A group reads meanwhile; at the end it is stopped and one of its offsets is moved back.
+    """
+    with lab_with_traffic("record-incident") as (lab, context, topic_partitions):
+        group = Reporting(lab, ["orders", "payments"])
+
+        def trouble(frames: list[Frame], feed: LiveFeed) -> None:
             def judged(verdict: str) -> int:
                 s = frames[-1].snapshot
                 return sum(h.verdict == verdict for h in hanging(s)) if not s.silent else 0
 
             [first] = break_(lab, "orphan", topic="payments", partition=1)
             topic_partitions.append(("payments", 1))
-            until(frames, lambda s: judged("orphan") == 1)
+            until(frames, lambda s: judged("orphan") == 1 and s.why_about == "payments:1")
+            named = ["--pid", str(first.producer_id), "--start-offset", str(first.start_offset)]
+            eoctl(lab, "txn", "abort", "payments:1", *named, "--execute", "--yes")
+            feed.want(detail=Journal().find().entries[-1].id)
+            until(frames, lambda s: judged("orphan") == 0 and s.detail is not None)
             break_(lab, "orphan", topic="orders", partition=2)
             topic_partitions.append(("orders", 2))
             break_(lab, "offsets-pending", topic="orders-in", group="billing")
-            until(frames, lambda s: judged("orphan") == 2)
+            until(frames, lambda s: judged("orphan") == 1)
             [broker] = lab.broker_ids
             lab.kill(broker)
             until(frames, lambda s: s.silent)
             lab.start(broker)
-            until(frames, lambda s: s.problem is None and judged("orphan") == 2)
-            named = ["--pid", str(first.producer_id), "--start-offset", str(first.start_offset)]
-            eoctl(lab, "txn", "abort", "payments:1", *named, "--execute", "--yes")
-            until(frames, lambda s: judged("orphan") == 1)
+            until(frames, lambda s: s.problem is None and judged("orphan") == 1)
             break_(lab, "long", topic="invoices", transactional_id="invoicer-2")
             until(frames, lambda s: judged("long") > 0 and s.problem is None)
+            group.stop()
+            group.reset("orders", 0, 5)
+            feed.want(commits="reporting")
+            until(frames, lambda s: s.commits is not None)
 
         record(context, folder / "incident.jsonl", 12, trouble, **SLOW)
 

@@ -10,7 +10,7 @@ from tui.widgets.palette import BACKGROUNDS, style
 LINES = ("series1", "series2", "series3", "series4", "aborted")
 MEANT = ("text", "dim", "act", "look", "unknown", "good", "spark", "key", "gone", "acts", "title")
 IN_ROWS = (*MEANT, *LINES)
-READ = (*IN_ROWS, "head", "tab", "stale")
+READ = (*IN_ROWS, "head", "slider", "tab", "stale")
 PAIRS = [*((role, None) for role in READ), *((role, "cursor") for role in IN_ROWS)]
 
 

@@ -77,6 +77,11 @@ class Counting:
         self.asked.append(what)
         return Round({"growth": Answer(what, "c", 1_000, [], extra={"internal_topics": []})})
 
+    async def commits(self, group: str) -> Round:
+        self.asked.append(f"commits of {group}")
+        answer = Answer("offsets-history", "c", 1_000, [], extra={"group": group})
+        return Round({"commits": answer, "commits_about": group})
+
     def close(self) -> None:
         pass
 

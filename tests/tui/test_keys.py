@@ -23,7 +23,15 @@ from tui.widgets.overlays import Overlay
 
 STARTS = ("eoctl --context ", "eoctl --command-config ", "eoctl jobs", "eoctl journal")
 TABLES = [v for v in NUMBERED if v.columns]
-NAMED = ("timeline", "change", "job", "merge", "checkpoint", "finding")  # `:` takes their subject
+NAMED = (
+    "timeline",
+    "group",
+    "change",
+    "job",
+    "merge",
+    "checkpoint",
+    "finding",
+)  # `:` takes their subject
 
 
 def current(app: Dashboard) -> str:
@@ -479,7 +487,7 @@ def test_a_recording_is_paused_and_sought() -> None:
             ):
                 await pilot.press(key)
                 await until(pilot, lambda want=want: app.frame.position[0] == want)  # type: ignore[misc]
-                assert f"REPLAY {want}/{last}" in lines_of(app)[0]
+                assert f"REPLAY {want:>{len(str(last))}}/{last}" in lines_of(app)[0]
             await pilot.press("p", "p", "r", "plus", "minus")
             # what changes a cluster does not exist here
             await pilot.press("x")

@@ -20,6 +20,7 @@ from tui.screens.views import (
     CHECKPOINT,
     DOCTOR,
     FINDING,
+    GROUP,
     GROUPS,
     JOB,
     JOBS,
@@ -39,7 +40,8 @@ from tui.screens.views import (
 UPDATE = bool(os.environ.get("EOCTL_UPDATE_GOLDEN"))
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = ((80, 24), (120, 40))
-CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE, CHECKPOINT, DOCTOR, FINDING)]
+ELSEWHERE = (CHANGE, JOB, MERGE, CHECKPOINT, DOCTOR, FINDING, GROUP)
+CLUSTER = [v for v in VIEWS if v not in ELSEWHERE]
 SHOWN = {
     "orders": [*CLUSTER, CHANGE],
     "empty": [*CLUSTER, DOCTOR],
@@ -49,7 +51,7 @@ SHOWN = {
     "checkpoint": [CHECKPOINT],
     "doctor": [DOCTOR, FINDING],
     "calm": [OVERVIEW],
-    "incident": [OVERVIEW, TRANSACTIONS],
+    "incident": [OVERVIEW, TRANSACTIONS, WHY, CHANGE, GROUP],
     "large": [OVERVIEW, PARTITIONS, TRANSACTIONS, GROUPS],
 }
 
@@ -62,7 +64,8 @@ def about(app: Dashboard, view: View) -> str:
     """What a screen that is reached through another one is about."""
     assert app.frame is not None
     s = app.frame.snapshot
-    known = {TIMELINE: "orders-enricher-0_3", WHY: "orders:3", MERGE: s.merge_about}
+    known = {TIMELINE: "orders-enricher-0_3", MERGE: s.merge_about, GROUP: s.commits_about}
+    known[WHY] = s.why_about
     known[CHECKPOINT] = s.checkpoint_about
     known[FINDING] = "verification-off broker 1"
     found = known.get(view, s.detail_about)

@@ -66,11 +66,12 @@ class Feed(Protocol):
     def wake(self) -> None: ...
     def pace(self, interval: float) -> None: ...
     def seek(self, step: int) -> None: ...
+    def seek_to(self, number: int) -> None: ...
     def now(self) -> int: ...
     def waiting(self) -> str: ...
 
 
-ONCE = ("doctor", "growth")
+ONCE = ("doctor", "growth", "commits")
 """Fields of Wants that are asked when their screen opens, and not in rounds."""
 
 
@@ -151,6 +152,9 @@ class AskingFeed:
     def seek(self, step: int) -> None:
         """Do nothing: only a recording can seek."""
 
+    def seek_to(self, number: int) -> None:
+        """Do nothing, as `seek`."""
+
     def now(self) -> int:
         return now_ms()
 
@@ -215,7 +219,7 @@ class AskingFeed:
                 writer.close()
 
     async def _examine(self, collection: "Collection", done: Callable[["Round"], None]) -> None:
-        """Ask doctor, or count, when its screen opens, and when a key asks for it there."""
+        """Ask doctor, count, or read commits when a screen opens, and when a key asks there."""
         while True:
             await self._opened.wait()
             self._opened.clear()
@@ -225,6 +229,9 @@ class AskingFeed:
                 await asyncio.sleep(0.3)  # after an impatient key
             if (what := self._wanted.get("growth")) is not None:
                 done(await collection.count(what))  # type: ignore[arg-type]
+                await asyncio.sleep(0.3)
+            if isinstance(group := self._wanted.get("commits"), str):
+                done(await collection.commits(group))
                 await asyncio.sleep(0.3)
 
     async def _rounds(

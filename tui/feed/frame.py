@@ -22,6 +22,7 @@ from tui.screens.overview import overview
 from tui.screens.partitions import partitions_table
 from tui.screens.producers import counts_table, prefixes_table, producers_table
 from tui.screens.transactions import transactions_table
+from tui.widgets.heat import mapped
 from tui.widgets.tables import TableData, TableRow
 from tui.widgets.text import safe
 from tui.widgets.trend import Trend
@@ -44,6 +45,9 @@ class Frame(Value, eq=False):
     board: Board
     groups: Mapping[str, Sequence[OffsetsShowRow]]
     position: tuple[int, int] | None = None  # in a recording: number of the frame and of all
+    mapped: tuple[TableRow, ...] = ()  # held partitions, if they are many
+    troubled: tuple[bool, ...] = ()  # in a recording: whether each of all has a finding
+    times: tuple[int, ...] = ()  # and when each was taken, epoch ms
 
 
 class Builder:
@@ -94,7 +98,9 @@ class Builder:
             s, self._held, hanging, self.trend, self.text, ascii_only=self.ascii_only
         )
         board = self.history.board(s, hanging, self.text, ascii_only=self.ascii_only)
-        frame = Frame(s, tables, says, board, _groups(s, hanging), position)
+        known = self._recent[-1].mapped if self._recent else ()
+        held = mapped(tables["partitions"].rows, known)
+        frame = Frame(s, tables, says, board, _groups(s, hanging), position, held)
         self._recent.append(frame)
         return frame
 

@@ -31,6 +31,7 @@ from recovery.inspect.cluster_rows import (
     StripRow,
     TxnListRow,
 )
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
 from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.merge.log_rows import MergePlanRow
 from recovery.remedy.checkpoint_rows import CommittableRow
@@ -57,6 +58,7 @@ MODELS: Mapping[str, type[Row]] = {
     "jobs-list": JobRow,
     "jobs-show": JobRow,
     "doctor": DoctorRow,
+    "offsets-history": OffsetsHistoryRow,
     "producers-summary": ProducersSummaryRow,
     "txn-list-summary": TxnSummaryRow,
 }

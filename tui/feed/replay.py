@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from recovery.values import replace
 from tui.feed.asking import Post, why_it_ended
 
 LEADING = 360  # snapshots before one that the trends of its rows need
@@ -24,6 +25,7 @@ class ReplayFeed:
         self._paused = still
         self.ascii_only = ascii_only
         self._step = 0
+        self._target: int | None = None  # the number of a snapshot that was asked for
         self._woken = threading.Event()
         self._stopped = False
         self._now = 0
@@ -58,6 +60,12 @@ class ReplayFeed:
         self._step += step
         self._woken.set()
 
+    def seek_to(self, number: int) -> None:
+        """Move to a snapshot, counted from 0, and stay there."""
+        self._paused = True
+        self._target = number
+        self._woken.set()
+
     def now(self) -> int:
         """Return the time of the snapshot shown: in a recording nothing grows old."""
         return self._now
@@ -82,6 +90,9 @@ class ReplayFeed:
             post(f"{self._path}: an empty recording")
             return
         builder = Builder(ascii_only=self.ascii_only)
+        samples = [snapshots.sample(number) for number in range(len(snapshots))]
+        times = tuple(snapshots.brief(number).taken_at for number in range(len(snapshots)))
+        troubled = tuple(bool(sample and sample.oldest) for sample in samples)
         at, shown = 0, -1
         while not self._stopped:
             if at != shown:
@@ -89,22 +100,24 @@ class ReplayFeed:
                     builder.forget()
                     for earlier in range(at):
                         builder.recall(
-                            snapshots.sample(earlier),
+                            samples[earlier],
                             snapshots.brief(earlier) if at - earlier <= LEADING else None,
                         )
-                self._now = snapshots.brief(at).taken_at
+                self._now = times[at]
                 with uncollected():
                     position = at + 1, len(snapshots)
-                    frame = builder.frame(snapshots[at], position, snapshots.sample(at))
+                    frame = builder.frame(snapshots[at], position, samples[at])
+                    frame = replace(frame, troubled=troubled, times=times)
                 post(frame)
                 shown = at
             last = at == len(snapshots) - 1
-            gap = 0.0 if last else (snapshots.brief(at + 1).taken_at - self._now) / 1000
+            gap = 0.0 if last else (times[at + 1] - self._now) / 1000
             moved = self._woken.wait(None if self._paused or last else min(max(gap, 0.05), 2.0))
             self._woken.clear()
-            if moved and self._step:
-                at = max(0, min(at + self._step, len(snapshots) - 1))
-                self._step = 0
+            if moved and (self._step or self._target is not None):
+                target, self._target = self._target, None
+                step, self._step = self._step, 0
+                at = max(0, min((at if target is None else target) + step, len(snapshots) - 1))
             elif not moved:
                 at += 1
 

@@ -1,21 +1,29 @@
-"""The Groups screen: where groups are between LSO and high watermark."""
+"""The Groups screen: where groups are between LSO and high watermark; one group's commits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from eoctl.render.columns import inspect
+from eoctl.render.columns import commits, inspect
+from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import OffsetsShowRow
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
+from recovery.times import rfc3339
 from tui.board.headline import stuck
+from tui.widgets.commit_lanes import SIGNS, commit_lanes, kind_of
+from tui.widgets.lines import Line
 from tui.widgets.shared_rows import Cell, Picked, Text, answer_table, cells_of, table_row
 from tui.widgets.tables import MARK, TableData, TableRow
+from tui.widgets.text import error_lines, wrapped
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
 
 
 PENDING_WIDTH = 7
+STANDING_OUT = 20  # sentences on a group's page
+NEWEST = 200  # commits listed on it
 _group = Picked(inspect.OFFSETS)
 COLUMNS = (
     MARK,
@@ -66,4 +74,56 @@ def bare_group_row(group: str, state: str | None, text: Text) -> TableRow:
     """Return the row of a group that has committed nothing."""
     nothing: list[Cell] = [("-", None)] * 5
     cells: list[Cell] = [(text(group), group), *nothing, ("-", "-"), (state or "-", state)]
-    return table_row(f"{group}\0", "", cells)
+    return table_row(f"{group}\0", "", cells, opens=("group", group))
+
+
+def group_of(row: TableRow) -> str:
+    """Return the group of a row of this screen."""
+    return row.key.partition("\0")[0]
+
+
+def group_page(s: "Snapshot | None", group: str, width: int) -> list[Line]:
+    """Return a group's commits: a lane a partition, what stands out, then the newest commits."""
+    if s is None or s.commits is None or s.commits_about != group:
+        return [((f" reading the commits of {visible(group)}", "dim"),)]
+    answer = s.commits
+    rows = [r for r in answer.rows if isinstance(r, OffsetsHistoryRow)]
+    lines = error_lines(answer.errors, width)
+    if not rows:
+        if not lines:
+            lines = [((" no commit of it is left in __consumer_offsets", "dim"),)]
+        return lines
+    lines += [((part, "dim"),) for part in wrapped(commits.COMMITS.summary(answer), width - 1, " ")]
+    lines += [(), *commit_lanes(rows, answer.collected_at, width)]
+    lines += _standing_out(rows, width)
+    lines += [(), ((" newest commits", "title"),), *_newest(rows)]
+    return lines
+
+
+def _standing_out(rows: Sequence[OffsetsHistoryRow], width: int) -> Iterator[Line]:
+    """Yield a sentence for each commit that stands out, the newest first."""
+    found = [row for row in rows if row.event is not None]
+    if not found:
+        return
+    yield ()
+    yield ((" what stands out", "title"),)
+    for row in reversed(found[-STANDING_OUT:]):
+        first, *rest = wrapped(visible(commits.sentence(row)), width - 1, " ")
+        yield ((first, "look"),)
+        yield from ((("  " + part, "look"),) for part in rest)
+
+
+def _newest(rows: Sequence[OffsetsHistoryRow]) -> Iterator[Line]:
+    """Yield a line for each of the newest commits."""
+    shown = list(reversed(rows[-NEWEST:]))
+    wide = max(len(visible(str(r.topic_partition))) for r in shown)
+    for r in shown:
+        sign, role = SIGNS[kind_of(r)]
+        offset = "deleted" if r.deleted else str(r.committed_offset)
+        words = "  ".join(filter(None, (commits.by(r), commits.outcome(r), commits.event(r))))
+        yield (
+            (f" {(rfc3339(r.timestamp) or '?')[:19].replace('T', ' ')}  ", "dim"),
+            (f"{sign} ", role),
+            (f"{visible(str(r.topic_partition)):<{wide}} {offset:>12} ", "text"),
+            (f"{commits.moved(r) or '':>9}  {visible(words)}", "text"),
+        )

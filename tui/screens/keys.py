@@ -18,6 +18,7 @@ from tui.screens.views import (
     COUNTS,
     DOCTOR,
     FINDING,
+    GROUPS,
     JOB,
     JOBS,
     LETTERS,
@@ -102,7 +103,13 @@ KEYS: tuple[Key, ...] = (
         subject=True,
     ),
     Key(
-        ("t",), "t", "trace", "the timeline of its transaction", "traced", "timeline", subject=True
+        ("t",),
+        "t",
+        "trace",
+        "the timeline of its transaction; of a group, its commits",
+        "traced",
+        "timeline",
+        subject=True,
     ),
     Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
@@ -154,12 +161,14 @@ class Command(Value):
 SUMMARY_OF = {TRANSACTIONS: PREFIXES, PRODUCERS: COUNTS}
 CHANGED, JOBBED = (PLANS, CHANGE), (JOBS, JOB)
 HELD = (OVERVIEW, PARTITIONS, TRANSACTIONS, WHY)
+TRACED = (*HELD, GROUPS)
 NO_REMEDY = (JOBS, JOB, RECOVER, CHECKPOINT, DOCTOR, FINDING, COUNTS, PREFIXES)
 UNSORTED = "U"  # with shift: the worst first again
 
 TAKES = {
     "why": "[TOPIC:P | id ID]",
     "timeline": "ID",
+    "group": "GROUP",
     "change": "ENTRY | plan FILE",
     "job": "ID",
     "merge": "APP.toml",
@@ -172,6 +181,7 @@ COMMANDS: tuple[Command, ...] = (
     *(Command(view.names, TAKES.get(view.name, "[FILTER]"), view.says) for view in VIEWS),
     Command(("ctx", "context"), "NAME", "another cluster"),
     Command(("interval",), "SECONDS", "how often the cluster is asked"),
+    Command(("at",), "TIME", "in a recording: what was seen then, 14:02:11 or with its date"),
     Command(("theme",), "NAME", "dark, light, contrast, ansi-dark, ansi-light"),
     Command(("explain",), "WORD", "what a verdict, rule, error or term means"),
     Command(("help",), "", "all keys and commands"),
@@ -211,8 +221,10 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
         return view not in NO_REMEDY
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
-    if key.where in ("held", "traced"):
-        return view in HELD and not (replay and key.where == "held")
+    if key.where == "held":
+        return view in HELD and not replay
+    if key.where == "traced":
+        return view in TRACED
     if key.where == "counted":
         return view in (*SUMMARY_OF, *SUMMARY_OF.values())
     if key.where == "copied":

@@ -44,6 +44,7 @@ MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
 
 NOTHING: Cell = ("-", None)
 NO_TREND: Cell = ("", None)
+ENDS = next(i for i, c in enumerate(views.OVERVIEW.columns[1:]) if c.key == "ends")
 NO_END: tuple[Cell, Cell] = (("", None), ("", None))
 
 
@@ -129,9 +130,13 @@ def _contested(s: "Snapshot", text: Text) -> list[TableRow]:
 
 
 def _job(j: JobRow, now: int, text: Text) -> TableRow:
-    says = f"{j.stage}, {j.summary}" if j.stage else j.summary
+    done = f"{j.records / j.records_total:.0%}" if j.records is not None and j.records_total else ""
+    says = ", ".join(filter(None, (done, j.stage, j.summary)))
     what = ("job running", len(ORDER) + 4)
     cells = _plain(what, j.id, aged(since(j.started, now)), (text(says), says), text)
+    if j.eta_seconds is not None:
+        left = max(j.eta_seconds, 0.0)
+        cells[ENDS] = age_words(left), left
     return table_row(f"job\0{j.id}", "", cells, j, ("job", f"job {j.id}"))
 
 

@@ -1,6 +1,6 @@
 """The lists of plans, the journal and jobs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ JOB_COLUMNS = (
     replace(AGE, widths=(6, 6, 6)),
     _job("what", (0, 14, 40), "", 3),
 )
+RATE = next(i for i, c in enumerate(JOB_COLUMNS) if c.key == "rate")
 MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}
 
 
@@ -104,6 +105,12 @@ def jobs_table(
         collected_at=s.jobs.collected_at if s.jobs else None,
         empty="no job was launched from here",
     )
+
+
+def rate_of(jobs: Mapping[str, TableRow], job: str) -> str | None:
+    """Return how many records a second a running job reads; None: not known."""
+    row = jobs.get(job)
+    return row.cells[RATE] if row is not None and row.sort[RATE] is not None else None
 
 
 def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bool) -> TableRow:

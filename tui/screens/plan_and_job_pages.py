@@ -24,8 +24,8 @@ LABEL = 11  # cells of the label before each fact of a page
 ROLES = {"unfinished": "look", "failed": "act", "lost": "act", "running": "key", "done": "good"}
 
 
-def beside(source: object, width: int) -> list[Line]:
-    """Return the pane beside the list of plans or jobs."""
+def beside(source: object, width: int, rate: str | None = None) -> list[Line]:
+    """Return the pane beside the list of plans or jobs. rate: records a second of a job."""
     if isinstance(source, JournalRow):
         return [
             _state_line(source.state, source.id),
@@ -60,7 +60,7 @@ def beside(source: object, width: int) -> list[Line]:
             ),
         ]
     if isinstance(source, JobRow):
-        return [_state_line(source.state, source.job), *_pairs(_job_facts(source), width)]
+        return [_state_line(source.state, source.job), *_pairs(_job_facts(source, rate), width)]
     return [((" no row", "dim"),)]
 
 

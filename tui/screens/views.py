@@ -150,6 +150,15 @@ GROUPS = View(
     ("offsets", "show"),
     "what groups have committed, against LSO and high watermark",
 )
+GROUP = View(
+    None,
+    "group",
+    "Group",
+    ("group", "commits"),
+    "page",
+    ("offsets", "history"),
+    "a group's commits over time, a lane per partition",
+)
 WHY = View(
     6,
     "why",
@@ -277,6 +286,7 @@ VIEWS = (
     FINDING,
     COUNTS,
     PREFIXES,
+    GROUP,
 )
 BY_NAME = {name: view for view in VIEWS for name in view.names}
 NUMBERED = tuple(view for view in VIEWS if view.number is not None)

@@ -86,7 +86,7 @@ def picture_lines(picture: Picture, width: int, height: int) -> list[Line]:
     label = _seconds if picture.seconds else short
     scale = _scale(label, ceiling, plot)
     left = max(map(cells, scale))
-    legend = _legend(seen, label, ceiling, plot, width // 3, ascii_only=picture.ascii_only)
+    legend = _legend(seen, label, ceiling, plot, width * 2 // 5, ascii_only=picture.ascii_only)
     room = width - left - 1 - max((_wide(part) for part in legend), default=0) - 1
     drawn = _drawn(picture, seen, room, plot, ceiling)
     edge = "|" if picture.ascii_only else "│"

@@ -37,7 +37,7 @@ def columns(width: int, names: Sequence[str]) -> tuple[Column, ...]:
     if width < BESIDE:
         return ((100, ("table", "side")),)
     if "ends" not in names:
-        return ((56, ("table",)), (44, ("side",)))
+        return ((56, ("table",)), (44, ("side", "heat")))
     if width < WIDE:
         return ((56, ("table", "held", "ends")), (44, ("side", "rate", "changes")))
     return ((38, ("table", "ends", "changes")), (34, ("side",)), (28, ("held", "rate", "age")))

@@ -18,6 +18,9 @@ Part = tuple[str, str]
 
 Line = tuple[Part, ...]
 
+SLIDER = "slider"
+"""The role of a part that is dragged."""
+
 FRAME_WIDTH, FRAME_HEIGHT = 6, 4
 """Of a dialog: its border and its padding."""
 
@@ -85,7 +88,11 @@ class Drawn(Widget):
 
 
 class Bar(Drawn):
-    """A few lines, replaced whenever `show` is called; it is as high as their number."""
+    """A few lines, replaced whenever `show` is called; it is as high as their number.
+
+    on_touch: called where the mouse presses, with the number and the role of the part there, and
+    how far along that part (0 to 1) the mouse is; on a slider also as the mouse is dragged.
+    """
 
     DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
 
@@ -94,6 +101,8 @@ class Bar(Drawn):
         self._height = height
         self.styles.height = height
         self._lines: tuple[Line, ...] = ()
+        self.on_touch: Callable[[int, str, float], None] = lambda part, role, share: None
+        self._slides: tuple[int, int] | None = None  # the slider that is dragged
 
     def show(self, lines: Sequence[Line]) -> None:
         """Draw these lines; only those that changed are sent to the terminal."""
@@ -116,6 +125,33 @@ class Bar(Drawn):
     def render_line(self, y: int) -> Strip:
         line = self._lines[y] if y < len(self._lines) else ()
         return strip(line, self.role_theme(), self.size.width)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        begin = 0
+        for number, (text, role) in enumerate(
+            self._lines[event.y] if self._lines[event.y :] else ()
+        ):
+            wide = cells(text)
+            if begin <= event.x < begin + wide:
+                self.on_touch(number, role, _share(event.x, begin, wide))
+                if role == SLIDER:
+                    self._slides = begin, wide
+                    self.capture_mouse()
+            begin += wide
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if self._slides is not None:
+            self.on_touch(0, SLIDER, _share(event.x, *self._slides))
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        if self._slides is not None:
+            self._slides = None
+            self.release_mouse()
+
+
+def _share(x: int, begin: int, wide: int) -> float:
+    """Return how far along a part x is, from 0 to 1."""
+    return max(0.0, min((x - begin) / max(wide - 1, 1), 1.0))
 
 
 class Page(Drawn, can_focus=True):

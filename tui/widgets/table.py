@@ -13,6 +13,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from eoctl.render.tables import Column
+from eoctl.render.width import cells
 from tui.widgets.edges import EDGE, Edged, Titles
 from tui.widgets.lines import Line, strip
 from tui.widgets.palette import style
@@ -22,10 +23,15 @@ from tui.widgets.tables import GUTTER, TableData, TableRow, fitted, layout, titl
 MARK_ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 HEAD_LINES = 2  # the edge with the panel's title, the columns' titles
 FRAME_LINES = HEAD_LINES + EDGE
+MOST_DRAWN = 500  # rows whose drawing is kept
 
 
 class Table(Edged, can_focus=True):
-    """Draws a TableState. `on_cursor` is called when the cursor's row changes."""
+    """Draws a TableState.
+
+    on_cursor: called when the cursor's row changes; on_open: when a row is clicked twice;
+    on_heading: with the letter of the column whose heading is clicked, "" of the marks.
+    """
 
     DEFAULT_CSS = "Table { width: 1fr; height: 1fr; }"
 
@@ -35,7 +41,10 @@ class Table(Edged, can_focus=True):
         self.title: Callable[[], Titles] = lambda: ((), ())
         self.on_cursor: Callable[[], None] = lambda: None
         self.on_open: Callable[[], None] = lambda: None
+        self.on_heading: Callable[[str], None] = lambda letter: None
         self._layout: list[tuple[int, int]] = []
+        self._drawn: dict[str, tuple[TableRow, Strip]] = {}  # rows as they were drawn
+        self._drawn_for: object = None  # their theme, width and columns
 
     # -- what the app calls ------------------------------------------------------------------
 
@@ -97,6 +106,14 @@ class Table(Edged, can_focus=True):
             self._keep_in_view()
             self.refresh()
             self.on_cursor()
+
+    def pick(self, key: str) -> None:
+        """Move the cursor to a row; a filter that hides it ends."""
+        if key not in self.state.order:
+            self.state.filter = None
+            self.settle()
+        if key in self.state.order:
+            self.to(self.state.order.index(key))
 
     def move(self, step: int) -> None:
         """Move the cursor by rows."""
@@ -186,7 +203,7 @@ class Table(Edged, can_focus=True):
             return self._heads(theme, width)
         row = self._at(y - 1)
         if row is not None:
-            return self._row(row, theme, width)
+            return self._plain_row(row, theme, width)
         text = ""
         if y == 1 and not self.state.order:
             filtered = self.state.filter is not None and self.state.data.rows
@@ -198,12 +215,33 @@ class Table(Edged, can_focus=True):
         parts = ["  "]
         for i, size in self._layout:
             column = state.data.columns[i]
-            title = title_of(state.data, i)
-            if i == state.sort:
-                title += "v" if state.descending else "^"
-            parts.append(fitted(title, column, size) + " " * (1 if column.kind == "mark" else 2))
+            title, gap = title_of(state.data, i), 1 if column.kind == "mark" else 2
+            text = fitted(title, column, size) + " " * gap
+            if i == state.sort:  # before a number's title, after a name's: where there is room
+                arrow = ("^v" if self.ascii_only else "↑↓")[state.descending]
+                if column.right and cells(title) == size:
+                    parts[-1] = parts[-1][:-1] + arrow
+                elif column.right:
+                    text = text.replace(f" {title}", arrow + title)
+                else:
+                    text = text.replace(f"{title} ", title + arrow)
+            parts.append(text)
         line: Line = (("".join(parts), "title"),)
         return strip(line, theme, width)
+
+    def _plain_row(self, row: TableRow, theme: str, width: int) -> Strip:
+        """Return a row as drawn before, if it is; scrolling shows nearly the same rows again."""
+        state = self.state
+        if row.key == state.cursor or row.key in state.selected or self._is_gone(row):
+            return self._row(row, theme, width)
+        made_for = (theme, width, tuple(self._layout))
+        if self._drawn_for != made_for or len(self._drawn) > MOST_DRAWN:
+            self._drawn_for = made_for
+            self._drawn.clear()
+        known = self._drawn.get(row.key)
+        if known is None or known[0] is not row:
+            known = self._drawn[row.key] = row, self._row(row, theme, width)
+        return known[1]
 
     def _row(self, row: TableRow, theme: str, width: int) -> Strip:
         state = self.state
@@ -221,7 +259,7 @@ class Table(Edged, can_focus=True):
             drawn = style(theme, _role(column, row, base), under)
             if here and i == state.column and column.kind not in ("mark", "spark"):
                 drawn += style(theme, "cell")
-            gap = 1 if column.kind == "mark" else 2
+            gap = min(1 if column.kind == "mark" else 2, max(0, width - used - size))
             parts += [(fitted(row.cells[i], column, size), drawn), (" " * gap, plain)]
             used += size + gap
         parts.append((" " * max(0, width - used), plain))
@@ -241,8 +279,20 @@ class Table(Edged, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         self.move(-3)
 
+    def _heading_at(self, x: int) -> str | None:
+        """Return the letter of the column at x, "" of the marks'; None where no column sorts."""
+        end = EDGE + GUTTER
+        for i, size in self._layout:
+            column = self.state.data.columns[i]
+            end += size + (1 if column.kind == "mark" else 2)
+            if x < end:
+                return column.letter or ("" if column.kind == "mark" else None)
+        return None
+
     def on_click(self, event: events.Click) -> None:
         line = event.y - HEAD_LINES
+        if line == -1 and (letter := self._heading_at(event.x)) is not None:
+            self.on_heading(letter)
         if 0 <= line < self.room and self._at(line) is not None:
             self.to(self.state.top + line)
             if event.chain > 1:

@@ -77,6 +77,10 @@ class TableState(msgspec.Struct):
         self.sort = columns[0]
         return True
 
+    def sorted_by(self, key: str) -> bool:
+        """Return True if the rows are sorted by the column with this key."""
+        return self.sort is not None and self.data.columns[self.sort].key == key
+
     def settle(self) -> None:
         """Filter and sort again; vanished rows come last, until a key is pressed."""
         keeps = self.filter.keeps if self.filter else None

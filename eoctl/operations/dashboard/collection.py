@@ -2,8 +2,8 @@
 
 Three kinds run in parallel: `look` (offsets, transactions, groups, producers: quick, often),
 `judge` (verdicts, the page of `why`, a history: with a pause between two snapshots) and `keep`
-(plans, journal and jobs of this host). Each returns the parts it renewed and their cost. `examine`
-and `count` are asked once, when their screens open.
+(plans, journal and jobs of this host). Each returns the parts it renewed and their cost. `examine`,
+`count` and `commits` are asked once, when their screens open.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from eoctl.operations.change import changes
 from eoctl.operations.dashboard import bundling, counting, examining
 from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.lanes import lanes
+from eoctl.operations.dashboard.once import commits_of
 from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
@@ -48,6 +49,7 @@ from recovery.selectors import parse_selector
 from recovery.values import replace
 
 PENDING_BYTES = 256 << 10  # read of a partition of __consumer_offsets in each round
+READING_SECONDS = 300.0  # for a group's complete partition of __consumer_offsets
 Parts = dict[str, object]
 """Fields of Snapshot."""
 
@@ -66,6 +68,7 @@ class Collection(Protocol):
     async def keep(self, wants: Wants) -> Round: ...
     async def examine(self, about: str) -> Round: ...
     async def count(self, what: Counted) -> Round: ...
+    async def commits(self, group: str) -> Round: ...
     def close(self) -> None: ...
 
 
@@ -137,6 +140,10 @@ class LiveCollection:
     async def count(self, what: Counted) -> Round:
         """Return what grows, counted twice for its rate."""
         return await counting.counted(self.context, self.seconds, self.pause, self.settings, what)
+
+    async def commits(self, group: str) -> Round:
+        """Return a group's commits."""
+        return await commits_of(self.context, READING_SECONDS, group)
 
     def close(self) -> None:
         """Close every connection."""
@@ -229,6 +236,10 @@ class BundleCollection:
             return Round({"growth": await counting.of(self.source, self.settings, 0, what)})
         except EoctlError as error:
             return Round(problem=error.sentence)
+
+    async def commits(self, group: str) -> Round:
+        """Return why a bundle has none."""
+        return await commits_of(None, 0.0, group)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

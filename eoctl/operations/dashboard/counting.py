@@ -2,19 +2,16 @@
 
 import asyncio
 
-from eoctl.host.clock import now_ms
+from eoctl.operations.dashboard.once import asked_once, without_rows
 from eoctl.operations.dashboard.snapshot import Counted, Round
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.status_answer import growth_rows
 from eoctl.operations.inspect.growth import count_ids, count_producers
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
-from eoctl.operations.session.session import Session
 from eoctl.settings.context import Context
 from recovery.answers import Answer
-from recovery.errors import EoctlError
 from recovery.inspect.observation import Settings
-from recovery.row import ErrorRow
 from recovery.values import replace
 
 TOP = 1000
@@ -24,19 +21,17 @@ TOP = 1000
 async def counted(
     context: Context, seconds: float, pause: float, settings: Settings, what: Counted
 ) -> Round:
-    """Return what a summary counts, by a connection that is closed again.
+    """Return what a summary counts.
 
     seconds: for the requests; pause: between the two looks that give the rate. A cluster that does
     not answer is an error of the answer.
     """
-    session = Session(context, seconds + 2 * pause)
-    try:
-        answer = await session.ask(lambda cluster: of(Live(cluster), settings, pause, what))
-    except EoctlError as error:
-        row = ErrorRow(scope="growth", error="REFUSED", detail=error.sentence)
-        answer = Answer(what, None, now_ms(), [], [row], extra={"internal_topics": []})
-    finally:
-        session.close()
+    answer = await asked_once(
+        context,
+        seconds + 2 * pause,
+        lambda cluster: of(Live(cluster), settings, pause, what),
+        without_rows(what, internal_topics=[]),
+    )
     return Round({"growth": answer})
 
 

@@ -32,6 +32,7 @@ PARTS = (
     "checkpoint",
     "doctor",
     "growth",
+    "commits",
 )
 
 
@@ -49,7 +50,7 @@ class Wants(Value):
     producers: of every partition, not only of held ones. why, strip: TOPIC:P; why "": the worst
     partition. history: a transactional id. detail: a journal entry, a plan file, a job. merge: an
     application file with a merge log. checkpoint: a Flink checkpoint's folder. doctor: names as a
-    shell takes them, "": everything. growth: what is counted.
+    shell takes them, "": everything. growth: what is counted. commits: a group.
     """
 
     producers: bool = False
@@ -61,6 +62,7 @@ class Wants(Value):
     checkpoint: str | None = None
     doctor: str | None = None
     growth: Counted | None = None
+    commits: str | None = None
 
 
 class Snapshot(Value):
@@ -70,9 +72,9 @@ class Snapshot(Value):
     during which answered requests of each kind's last round were under way; share: their share of
     the time between two rounds. intervals: seconds between two rounds of `look` and of `judge`.
     problem: why the last round failed, problem_of: which; its parts are then older. lanes: the logs
-    of the partitions of the newest transaction in history. why_about, history_about, strip_about:
-    the subjects; those of doctor are `named` in its answer, that of growth is its schema.
-    plans, journal, jobs, detail: this host's, all clusters'.
+    of the partitions of the newest transaction in history. why_about, history_about, strip_about,
+    commits_about: the subjects; those of doctor are `named` in its answer, that of growth is its
+    schema. plans, journal, jobs, detail: this host's, all clusters'.
     """
 
     title: str
@@ -105,6 +107,8 @@ class Snapshot(Value):
     checkpoint_about: str | None = None
     doctor: Answer | None = None
     growth: Answer | None = None
+    commits: Answer | None = None
+    commits_about: str | None = None
     cost: float = 0.0
     requests: int = 0
     share: float = 0.0

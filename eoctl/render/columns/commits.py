@@ -18,7 +18,7 @@ def _mark(row: OffsetsHistoryRow) -> str | None:
     return "!" if row.event is not None or row.outcome == "pending" else None
 
 
-def _by(row: OffsetsHistoryRow) -> str | None:
+def by(row: OffsetsHistoryRow) -> str | None:
     if row.journal_entry is not None:
         return "eoctl"
     if row.producer_id is not None:
@@ -26,17 +26,17 @@ def _by(row: OffsetsHistoryRow) -> str | None:
     return None if row.committed_by is None else row.committed_by.replace("-", " ")
 
 
-def _moved(row: OffsetsHistoryRow) -> str | None:
+def moved(row: OffsetsHistoryRow) -> str | None:
     return None if row.moved is None else f"{row.moved:+d}"
 
 
-def _outcome(row: OffsetsHistoryRow) -> str | None:
+def outcome(row: OffsetsHistoryRow) -> str | None:
     """Return what became of it, if it is in a transaction or does not count."""
     overtaken = row.counts is False and row.outcome != "aborted"
     return "overtaken" if overtaken else row.outcome
 
 
-def _event(row: OffsetsHistoryRow) -> str | None:
+def event(row: OffsetsHistoryRow) -> str | None:
     return None if row.event is None else row.event + ("" if row.proven else "?")
 
 
@@ -45,14 +45,14 @@ def _metadata(row: OffsetsHistoryRow) -> str | None:
     return (row.metadata or "").removesuffix("\0") or None
 
 
-def _sentence(row: OffsetsHistoryRow) -> str:
-    """Return what happened, on which evidence, and what would settle a guess."""
+def sentence(row: OffsetsHistoryRow) -> str:
+    """Return what happened at such a commit, on which evidence, and what would settle a guess."""
     where = f"{rfc3339(row.timestamp)} {row.topic}:{row.partition}"
     text = _TEXTS[row.event or ""].format(
         now=row.committed_offset,
         before=row.previous_offset,
         age=spoken_age(_age(row)),
-        who=_by(row),
+        who=by(row),
     )
     if row.event == "reset" and row.journal_entry is not None:
         return (
@@ -62,12 +62,12 @@ def _sentence(row: OffsetsHistoryRow) -> str:
     if row.event == "reset" and not row.proven:
         text += "; a guess: records of its members may have been compacted"
     if row.event == "back":
-        by = {
+        whose = {
             "member": ", by a member of the group",
             "no-member": ", by a client that assigns its partitions itself, or a tool",
-            "transaction": f", by {_by(row)}",
+            "transaction": f", by {by(row)}",
         }
-        text += by.get(row.committed_by or "", ", by whom is not known")
+        text += whose.get(row.committed_by or "", ", by whom is not known")
     if row.initialised_at is not None:
         text += (
             f"; that id was initialised at {rfc3339(row.initialised_at)}: an application started"
@@ -100,14 +100,14 @@ def _below(answer: Answer) -> Iterator[str]:
     if len(rows) > MOST:
         yield f"the newest {MOST} of {len(rows)} that stand out:"
     for row in rows[-MOST:]:
-        yield f" {_sentence(row)}"
+        yield f" {sentence(row)}"
 
 
 def _summary(answer: Answer) -> str:
     rows = [r for r in answer.rows if isinstance(r, OffsetsHistoryRow)]
     partitions = {r.topic_partition for r in rows}
     text = f"{counted(len(rows), 'record')} of {counted(len(partitions), 'partition')}"
-    events = Counter(_event(r) for r in rows if r.event is not None)
+    events = Counter(event(r) for r in rows if r.event is not None)
     text += "".join(f", {number} {event}" for event, number in sorted(events.items()))
     if left_out := answer.extra["left_out"]:
         text += f"; {counted(left_out, 'older record')} left out: --newest, --since"
@@ -135,10 +135,10 @@ COMMITS = Table(
             "number",
             lambda row: "(deleted)" if row.deleted else row.committed_offset,
         ),
-        Column("moved", "MOVED", "number", _moved),
-        Column("by", "BY", "name", _by),
-        Column("outcome", "OUTCOME", "word", _outcome),
-        Column("event", "EVENT", "word", _event),
+        Column("moved", "MOVED", "number", moved),
+        Column("by", "BY", "name", by),
+        Column("outcome", "OUTCOME", "word", outcome),
+        Column("event", "EVENT", "word", event),
         Column("leader_epoch", "EPOCH", "number", wide_only=True),
         Column("producer_id", "PID", "number", wide_only=True),
         *(

@@ -1,0 +1,155 @@
+"""A group's commits over time: a lane a partition, what stands out, and when it is asked."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoctl.operations.dashboard.snapshot import Snapshot
+from recovery.answers import Answer
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
+from recovery.values import replace
+from tests.tui.driving import lines_of, recording, run, running, text_of, until
+from tests.tui.test_doctor import HOSTILE, CountingFeed, rounds
+from tui.screens.groups import group_page
+from tui.screens.views import GROUP, GROUPS, Location
+from tui.widgets.commit_lanes import SIGNS, commit_lanes, kind_of
+from tui.widgets.lines import line_width, plain
+
+T0 = 1_764_230_400_000  # 08:00:00Z
+COMMIT = OffsetsHistoryRow(
+    group="sales",
+    topic="t",
+    partition=0,
+    timestamp=T0,
+    committed_offset=10,
+    leader_epoch=None,
+    metadata=None,
+    topic_id=None,
+    expire_timestamp=None,
+    deleted=False,
+    counts=True,
+    previous_offset=None,
+    previous_timestamp=None,
+    moved=None,
+    committed_by="member",
+    producer_id=None,
+    producer_epoch=None,
+    transactional_id=None,
+    outcome=None,
+    marker_offset=None,
+    marker_timestamp=None,
+    initialised_at=None,
+    event=None,
+    proven=None,
+    journal_entry=None,
+    coordinator_partition=3,
+    record_offset=0,
+    earlier_missing=False,
+)
+IN_TRANSACTION = replace(COMMIT, outcome="committed", producer_id=7, committed_by="transaction")
+RESET = replace(
+    COMMIT,
+    committed_offset=3,
+    previous_offset=10,
+    previous_timestamp=T0,
+    moved=-7,
+    committed_by="no-member",
+    event="reset",
+    proven=True,
+)
+KINDS = {
+    "outside of one": COMMIT,
+    "in a transaction": IN_TRANSACTION,
+    "does not count": replace(IN_TRANSACTION, outcome="aborted", counts=False),
+    "pending": replace(IN_TRANSACTION, outcome="pending", counts=None),
+    "deleted": replace(COMMIT, committed_offset=None, deleted=True, event="expired"),
+    "stands out": RESET,
+}
+
+
+def at(row: OffsetsHistoryRow, seconds: float, partition: int = 0) -> OffsetsHistoryRow:
+    return replace(row, timestamp=T0 + int(seconds * 1000), partition=partition)
+
+
+def test_each_kind_of_commit_has_its_sign() -> None:
+    assert {kind: kind_of(row) for kind, row in KINDS.items()} == {k: k for k in KINDS}
+    assert len({sign for sign, _ in SIGNS.values()}) == len(SIGNS), "not by colour alone"
+
+
+def test_a_lane_a_partition_with_what_stands_out() -> None:
+    rows = [at(COMMIT, 0), at(IN_TRANSACTION, 0, 1), at(COMMIT, 50), at(RESET, 100)]
+    lanes = [plain(line) for line in commit_lanes(rows, T0 + 100_000, 79)]
+    first, second, times, legend = lanes
+    assert first.startswith(" t:0 o")
+    assert first[1:].split()[1].endswith("!")
+    assert "10 > 3, 0s ago" in first
+    assert "10, 1m ago" in second
+    assert ("08:00:00" in times, "08:01:40Z" in times) == (True, True)
+    assert all(f"{SIGNS[k][0]} {k}" in legend for k in ("stands out", "in a transaction"))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 10**6), st.integers(0, 50)),
+        min_size=1,
+        max_size=80,
+    ),
+    st.integers(20, 200),
+)
+def test_lanes_are_within_the_width(found: list[tuple[str, int, int]], width: int) -> None:
+    rows = [at(KINDS[kind], seconds, partition) for kind, seconds, partition in found]
+    for line in commit_lanes(rows, T0, width):
+        assert line_width(line) <= width
+
+
+def test_the_page_in_sentences_and_hostile_names() -> None:
+    rows = [at(replace(COMMIT, topic=HOSTILE), 0), at(replace(RESET, topic=HOSTILE), 9)]
+    extra = {"group": "sales", "whole": True, "complete_since": None, "left_out": 0}
+    answer = Answer("offsets-history", "c", T0 + 10_000, rows, extra=extra)
+    s = Snapshot("x", T0, commits=answer, commits_about="sales")
+    for width in (60, 79, 120):
+        lines = [plain(line) for line in group_page(s, "sales", width)]
+        text = "\n".join(lines)
+        assert all(char.isprintable() for char in text.replace("\n", ""))
+        whole = " ".join(text.split())
+        assert "moved from 10 to 3 while the group had no members" in whole
+        assert "2 records of 1 partition, 1 reset; complete" in whole
+    [waiting] = group_page(s, "other", 80)
+    assert "reading the commits of other" in plain(waiting)
+
+
+def test_it_is_asked_when_the_page_opens_and_by_a_key() -> None:
+    feed = CountingFeed()
+    asked = feed.counting.asked
+
+    async def test() -> None:
+        async with running(feed, (120, 24)) as (app, pilot):
+            await rounds(pilot, feed, 2)
+            await pilot.press("colon", *"group sales", "enter")
+            assert app.location == Location(GROUP, "sales")
+            await until(pilot, lambda: "no commit of it is left" in text_of(app))
+            await rounds(pilot, feed, 3)
+            assert asked == ["commits of sales"], "not in the rounds that repeat"
+            await pilot.press("r")
+            await until(pilot, lambda: asked == ["commits of sales"] * 2)
+            await pilot.press("2")
+            await rounds(pilot, feed, 2)
+            assert len(asked) == 2
+
+    run(test)
+
+
+def test_from_the_list_of_groups_and_back() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("5", "j")
+            row = app.table.state.cursor
+            assert "t timeline" in lines_of(app)[-1]
+            await pilot.press("t")
+            assert (app.location.view, app.location.about) == (GROUP, str(row).partition("\0")[0])
+            text = " ".join(text_of(app).split())
+            assert "the recording does not have this page" in text
+            assert "offsets history" in text
+            await pilot.press("escape")
+            assert (app.location.view, app.table.state.cursor) == (GROUPS, row)
+
+    run(test)

@@ -1,0 +1,158 @@
+"""Everything by mouse: headings sort, tabs and keys are pressed, a recording is scrubbed."""
+
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from recovery.errors import UsageError
+from recovery.times import rfc3339
+from tests.tui.driving import RECORDINGS, lines_of, recording, run, running, text_of, until
+from tui.app import Dashboard
+from tui.commands import number_at
+from tui.feed.replay import ReplayFeed
+from tui.screens.views import GROUPS, OVERVIEW, PARTITIONS
+
+
+async def click(app: Dashboard, pilot: Pilot[str], text: str, line: int) -> None:
+    """Click on the first place of a line of the screen where a text is."""
+    assert text in lines_of(app)[line], lines_of(app)[line]
+    await pilot.click(offset=(lines_of(app)[line].index(text) + len(text) // 2, line))
+
+
+def heads(app: Dashboard) -> str:
+    """The columns' titles."""
+    return lines_of(app)[app.table.region.y + 1]
+
+
+def test_a_heading_sorts_and_again_the_other_way_round() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("2")
+            y = app.table.region.y + 1
+            at = [c.key for c in app.table.state.data.columns].index("high_watermark")
+
+            def sorts() -> list[object]:
+                rows = [app.table.state.row(key) for key in app.table.state.order]
+                return [row.sort[at] for row in rows if row is not None]
+
+            assert not set("↑↓") & set(heads(app))
+            await click(app, pilot, "HW", y)
+            assert "↓HW" in heads(app)
+            assert sorts() == sorted(sorts(), reverse=True)  # type: ignore[type-var]
+            await click(app, pilot, "HW", y)
+            assert "↑HW" in heads(app)
+            assert sorts() == sorted(sorts())  # type: ignore[type-var]
+            before = app.table.state.order
+            await pilot.click(offset=(app.table.region.x + 3, y))  # the marks: the worst first
+            assert app.table.state.sort is None
+            assert app.table.state.order != before
+
+    run(test)
+
+
+def test_an_arrow_has_room_beside_a_title_that_fills_its_column() -> None:
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+            await click(app, pilot, "ENDS IN", app.table.region.y + 1)
+            assert "AGE ↓ENDS IN" in heads(app)
+
+    run(test)
+
+
+def test_tabs_keys_and_rows_are_pressed() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await click(app, pilot, "5 Groups", 1)
+            await until(pilot, lambda: app.location.view is GROUPS)
+            await click(app, pilot, "2 Partitions", 1)
+            await until(pilot, lambda: app.location.view is PARTITIONS)
+            await pilot.click(app.table, offset=(5, 4))
+            assert app.table.cursor_index == 2
+            await click(app, pilot, "filter", -1 + len(lines_of(app)))
+            await until(pilot, lambda: bool(app.prompt.display))
+            await pilot.press("escape")
+            await click(app, pilot, "1 Overview", 1)
+            await until(pilot, lambda: app.location.view is OVERVIEW)
+
+    run(test)
+
+
+def test_a_recording_is_scrubbed_on_its_time_axis() -> None:
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+            head = lines_of(app)[0]
+            assert app.frame is not None
+            assert app.frame.position is not None
+            of = app.frame.position[1]
+            left, right = head.index("─"), head.index("●")
+            assert "!" in head[left:right], "where there was a finding"
+            await pilot.mouse_down(offset=(left, 0))
+            await until(pilot, lambda: app.frame is not None and app.frame.position == (1, of))
+            assert lines_of(app)[0][left] == "●"
+            await pilot.hover(offset=((left + right) // 2, 0))
+            middle = round(((left + right) // 2 - left) / (right - left) * (of - 1)) + 1
+            await until(pilot, lambda: app.frame is not None and app.frame.position == (middle, of))
+            await pilot.hover(offset=(119, 5))  # the mouse may leave the line
+            await until(pilot, lambda: app.frame is not None and app.frame.position == (of, of))
+            await pilot.mouse_up(offset=(119, 5))
+            await pilot.hover(offset=(left, 0))
+            await pilot.pause(0.1)
+            assert app.frame.position == (of, of), "nothing is dragged any more"
+
+    run(test)
+
+
+def test_the_axis_in_ascii() -> None:
+    async def test() -> None:
+        feed = ReplayFeed(RECORDINGS / Path("incident.jsonl"), still=True, ascii_only=True)
+        async with running(recording("calm")) as (app, _):
+            assert "!" not in lines_of(app)[0], "nothing was ever found"
+        async with Dashboard(feed).run_test(size=(120, 40)) as pilot:
+            app = pilot.app  # type: ignore[assignment]
+            await until(pilot, lambda: "REPLAY" in text_of(app))
+            assert "O" in lines_of(app)[0].partition("REPLAY")[2]
+
+    run(test)
+
+
+def test_at_a_time_of_the_recording() -> None:
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+            assert app.frame is not None
+            times = app.frame.times
+            middle = len(times) // 2
+            wanted = rfc3339(times[middle]) or ""
+            for typed in (wanted[11:19], wanted[11:19] + "Z", wanted):
+                app.feed.seek_to(0)
+                await until(pilot, lambda: app.frame is not None and app.frame.position[0] == 1)  # type: ignore[index]
+                await pilot.press("colon")
+                app.prompt.value = f":at {typed}"
+                await pilot.press("enter")
+                # of the snapshots of one second the last
+                last = max(n for n, at in enumerate(times) if at // 1000 <= times[middle] // 1000)
+                want = last if typed is not wanted else middle
+                await until(
+                    pilot,
+                    lambda want=want: app.frame is not None and app.frame.position[0] >= want,  # type: ignore[index, misc]
+                )
+            for wrong in ("at soon", "at 99:99"):
+                await pilot.press("colon")
+                app.prompt.value = f":{wrong}"
+                await pilot.press("enter")
+                assert app.message[1] == "look", wrong
+
+    run(test)
+
+
+def test_a_time_between_two_snapshots_and_outside() -> None:
+    times = (1_764_230_400_000, 1_764_230_410_000, 1_764_230_420_000)
+    assert [number_at(t, times) for t in ("07:00", "08:00", "08:00:09Z", "08:00:10", "23:59")] == [
+        0,
+        0,
+        0,
+        1,
+        2,
+    ]
+    with pytest.raises(UsageError, match="only a recording"):
+        number_at("08:00", ())
