@@ -234,10 +234,8 @@ MIRROR_KEEP = Table(
         Column("partition", "PARTITION", "number"),
         *plain(
             "number",
-            source_start="SOURCE FROM",
-            source_end="TO",
-            mirror_start="MIRROR FROM",
-            mirror_end="TO",
+            source_end="SOURCE",
+            mirror_end="MIRROR",
             pairs="PAIRS",
             new_pairs="NEW",
             steps="RUNS",
