@@ -37,6 +37,7 @@ from recovery.audit.audit_rows import (
     AuditTransactionsRow,
     MirrorCheckpoint,
     MirrorExamined,
+    MirrorKeptRow,
     SequencesExamined,
     TransactionsCovered,
 )
@@ -353,6 +354,19 @@ ENVELOPES: Mapping[str, Envelope] = {
             "offset_syncs": str | None,
             "checkpoints_topic": str | None,
             "checkpoints": list[MirrorCheckpoint],
+        },
+    ),
+    "audit-mirror-keep": Envelope(
+        MirrorKeptRow,
+        {
+            "map": str,
+            "bytes": int,
+            "topic": str,
+            "mirror_topic": str,
+            "mirror_cluster_id": str,
+            "compared": list[str],
+            "commits": int,
+            "groups": int,
         },
     ),
     "state-rebuild": Envelope(

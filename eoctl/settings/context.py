@@ -87,6 +87,8 @@ class CheckThresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     transactional_ids: int | None = None
     internal_topic_bytes: str | None = None
     contested_ids: int | None = 1
+    mirror_map_age: str | None = None
+    mirror_maps: list[str] = []
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

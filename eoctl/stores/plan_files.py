@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from eoctl.stores import private
+from eoctl.stores.textfile import read_whole
 from recovery.change.plan import Plan, dump, load
 from recovery.errors import UsageError
 
@@ -33,14 +34,4 @@ def write(plan: Plan, path: Path) -> None:
 
 def read(path: Path) -> Plan:
     """Return the plan in a file. Raises UsageError (missing, no plan) or RefusedError (edited)."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UsageError("not a plan file: it is too large", where=str(path))
-        text = data.decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except UnicodeDecodeError:
-        raise UsageError("not a plan file: it is not text", where=str(path)) from None
-    return load(text, str(path))
+    return load(read_whole(path, MAX_BYTES, "a plan file"), str(path))

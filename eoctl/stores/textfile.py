@@ -1,4 +1,4 @@
-"""Write files that others read at any moment: completely or not at all."""
+"""Write files that others read at any moment: completely or not at all. Read those of a limit."""
 
 import os
 import tempfile
@@ -42,6 +42,23 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         with suppress(OSError):
             Path(name).unlink()
         raise _not_written(path, error) from None
+
+
+def read_whole(path: Path, most: int, what: str) -> str:
+    """Return the text of a file of at most `most` bytes. what: such as `a plan file`, for errors.
+
+    Raises UsageError.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise UsageError(f"not {what}: it is too large", where=str(path))
+        return data.decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"not {what}: it is not text", where=str(path)) from None
 
 
 def _plain(name: str) -> str:

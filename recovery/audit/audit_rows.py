@@ -246,3 +246,20 @@ class MirrorCheckpoint(Row):
     ]
     read_again: Annotated[int | None, Meta(description="null: as skipped")]
     beyond_end: Annotated[bool, Meta(description="the mirror is shorter")]
+
+
+class MirrorKeptRow(Row):
+    """One partition of a mirror map: which part of both logs it knows."""
+
+    partition: int
+    source_start: int
+    source_end: Annotated[int, Meta(description="the map knows the source up to here")]
+    mirror_start: int
+    mirror_end: int
+    pairs: Annotated[int, Meta(description="records that have their copy")]
+    new_pairs: Annotated[int, Meta(description="of these, since the last run")]
+    steps: Annotated[int, Meta(description="runs of pairs that are kept")]
+    waiting: Annotated[int, Meta(description="records of the source that have no copy")]
+    unread: Annotated[
+        int, Meta(description="offsets of the source that are too far ahead of the mirror")
+    ]

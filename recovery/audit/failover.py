@@ -3,7 +3,7 @@
 The rules: docs/failover.md. A is the cluster that the group leaves, B the one that it goes to.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from recovery.audit.mirror_place import Continued, Place
 from recovery.errors import RefusedError
@@ -12,19 +12,23 @@ from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.restart.adhoc import End
 from recovery.restart.decision import Check, Promise, RestartOrigin
-from recovery.values import Value
+from recovery.times import rfc3339
+from recovery.values import Value, replace
 
 
 class Found(Value):
     """A partition of the group, and where it is in the mirror.
 
-    source, offset, leader_epoch: as committed in A. start: of B's log, which counts up to its last
-    stable offset. pairs: records that are in both logs. records: in B's. returning: records that
+    source, offset, leader_epoch: as committed in A. start, end: of B's log, up to its last stable
+    offset. pairs: records that are in both logs. records: in B's. returning: records that
     the group has read and the mirror has still to copy. behind: all that it has still to copy.
     held: offsets of B that an open transaction holds; they count as not copied.
     timed: timestamps were compared; deleted: older records are missing in one of the logs.
     compacted: A is; None: its policy is hidden. not_proven: why A's log may not be the one that the
     group has read.
+    known_at: A is gone, and a map knows it up to this instant (epoch ms); None: A answers. unseen:
+    offsets up to the commit that the map has not seen. pending: an open transaction held a newer
+    commit. unchecked: records of the map that compaction took out of the mirror.
     """
 
     source: TopicPartition
@@ -35,6 +39,7 @@ class Found(Value):
     place: Place
     pairs: int
     records: int
+    end: int = 0
     returning: int = 0
     behind: int = 0
     held: int = 0
@@ -42,11 +47,68 @@ class Found(Value):
     deleted: bool = False
     compacted: bool | None = False
     not_proven: str | None = None
+    known_at: int | None = None
+    unseen: int = 0
+    pending: bool = False
+    unchecked: int = 0
 
     def chosen(self, at: End | None) -> Continued:
         """Return the exact place, or the end of the range that was asked for."""
+        return self.exact or (self.latest if at == "latest" else self.earliest)
+
+    @property
+    def exact(self) -> Continued | None:
+        """Return the place, None where there is a range: records that the map has not seen may be
+        read or not."""
+        return None if self.unseen and self.place.unknown else self.place.exact
+
+    @property
+    def earliest(self) -> Continued:
+        """Return the end of the range from which nothing is left out."""
         place = self.place
-        return place.exact or (place.latest if at == "latest" else place.earliest)
+        if not self.unseen:
+            return place.earliest
+        low = place.exact or place.earliest
+        return replace(low, again=low.again + min(self.unseen, place.unknown))
+
+    @property
+    def latest(self) -> Continued:
+        """Return the end of the range from which nothing comes again."""
+        if not self.unseen:
+            return self.place.latest
+        left = self.place.unknown
+        return Continued(self.end, 0, left, hidden=0, new=0, only_before=0, repeated=0)
+
+
+def mirror_names(
+    topics: Sequence[str], there: Collection[str], named: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Return for each topic which of the topics of the other cluster may be its mirror, by name.
+
+    On the way over that is the same name or ALIAS.topic, on the way back the topic without its
+    alias. What is certainly another's mirror is left out. named: mirrors that somebody named.
+
+    >>> mirror_names(["dc1.orders", "orders"], ["orders", "dc2.orders"], {})
+    {'dc1.orders': ['orders'], 'orders': ['dc2.orders']}
+    """
+    alike = {
+        topic: [named[topic]]
+        if topic in named
+        else sorted(n for n in there if n == topic or _aliased(n, topic) or _aliased(topic, n))
+        for topic in topics
+    }
+    certain: dict[str, str] = {}
+    while new := {t: n[0] for t, n in alike.items() if len(n) == 1 and t not in certain}:
+        certain |= new
+        taken = set(certain.values())
+        alike = {
+            t: n if t in certain else [m for m in n if m not in taken] for t, n in alike.items()
+        }
+    return alike
+
+
+def _aliased(name: str, topic: str) -> bool:
+    return name.endswith(f".{topic}")
 
 
 def refuse_unpaired(found: Found) -> None:
@@ -78,7 +140,7 @@ def refuse_unpaired(found: Found) -> None:
 
 def refuse_ranges(found: Sequence[Found]) -> None:
     """Raise RefusedError if records do not say where a partition continues: an end is chosen."""
-    ranges = [f for f in found if f.place.exact is None]
+    ranges = [f for f in found if f.exact is None]
     if not ranges:
         return
     texts = [
@@ -86,10 +148,13 @@ def refuse_ranges(found: Sequence[Found]) -> None:
         f"{counted(low.again, 'record comes', 'records come')} again, from {high.offset} "
         f"{counted(high.left, 'record is', 'records are')} left out"
         for f in ranges
-        for low, high in [(f.place.earliest, f.place.latest)]
+        for low, high in [(f.earliest, f.latest)]
     ]
+    why = "no offset has all before it that was read, and all after it that was not"
+    if any(f.unseen for f in ranges):
+        why = "the group has read records that the map has not seen"
     raise RefusedError(
-        f"no offset has all before it that was read, and all after it that was not: {some(texts)}",
+        f"{why}: {some(texts)}",
         remedy="add --at earliest (repeats) or --at latest (leaves out)",
     )
 
@@ -98,6 +163,8 @@ def promise(found: Sequence[Found], at: End | None) -> Promise:
     """Return the guarantee of all partitions together, and what it rests on."""
     left = [text for f in found for text in _left_out(f, f.chosen(at))]
     again = [text for f in found for text in _again(f, f.chosen(at))]
+    if known := [f.known_at for f in found if f.known_at is not None]:
+        again.insert(0, f"what the group has read in A since {rfc3339(min(known))} comes again")
     if left:
         more = f"; {some(again, 4)}" if again else ""
         return Promise("at-most-once", f"{some(left, 4)}{more}")
@@ -158,6 +225,8 @@ def checks(f: Found, at: End | None) -> Iterator[Check]:
     if f.held:
         text = f"an open transaction in B holds {counted(f.held, 'offset')}, which were not "
         yield Check("held", None, text + f"compared: see `eoctl why {where}`", where)
+    if f.known_at is not None:
+        yield from _of_map(f)
     if chosen.new:
         text = f"{counted(chosen.new, 'record')} after the new offset are only in B: they are read"
         yield Check("only-in-b", None, text, where)
@@ -168,10 +237,26 @@ def checks(f: Found, at: End | None) -> Iterator[Check]:
         yield Check("source-log", None, f.not_proven, where)
 
 
+def _of_map(f: Found) -> Iterator[Check]:
+    """Yield how far a map goes that takes A's place."""
+    where = str(f.mirror)
+    text = f"the commit was seen at {rfc3339(f.known_at or 0)}: a later one is not known, and what "
+    yield Check("map", None, text + "A wrote since the map's last look may be missing in B", where)
+    if f.place.unknown:
+        text = f"{counted(f.place.unknown, 'record')} of B are newer than the map: they are read"
+        yield Check("newer", None, text, where)
+    if f.pending:
+        text = "an open transaction in A held a newer commit of the group: what it has read by then"
+        yield Check("pending", None, text + " comes again", where)
+    if f.unchecked:
+        text = f"{counted(f.unchecked, 'record')} of the map are compacted away in B: the others "
+        yield Check("compacted", None, text + "of their blocks were not compared", where)
+
+
 def origin(f: Found, at: End | None) -> RestartOrigin:
     """Return the row that says where a new offset comes from."""
     chosen, place = f.chosen(at), f.place
-    low, high = (chosen, chosen) if place.exact else (place.earliest, place.latest)
+    low, high = (chosen, chosen) if f.exact else (f.earliest, f.latest)
     return RestartOrigin(
         topic=f.mirror.topic,
         partition=f.mirror.partition,

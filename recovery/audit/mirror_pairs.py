@@ -106,6 +106,10 @@ class Pairing:
         self._most, self._block = most, block
         self._runs: list[PairRun] = []
 
+    def resume(self, waiting: Entries) -> None:
+        """Begin with records of the source that an earlier pairing left without a partner."""
+        self.source.leave(waiting, joined([]))
+
     def wants_source(self) -> bool:
         """Return True if the source has to be read next: it is behind, or the mirror is done."""
         source, mirror = self.source, self.mirror

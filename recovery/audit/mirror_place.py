@@ -45,7 +45,8 @@ class Place(Value):
     offset, but a range. earliest: its end from which nothing is left out; latest: its end from
     which nothing comes again that was read. lost: unread records that the mirror lacks, though it
     has later ones. next_source: the source offset that the mirror copies next; None: it has no
-    copy. reach: after the last source record with one.
+    copy. reach: after the last source record with one. unknown: records of the mirror that are
+    newer than what is known of the source; they count as unread.
     """
 
     exact: Continued | None
@@ -54,6 +55,7 @@ class Place(Value):
     lost: int
     next_source: int | None
     reach: int
+    unknown: int = 0
 
 
 @dataclass(slots=True)
@@ -120,7 +122,8 @@ class Bounds(Value):
     reach: the last source offset that the mirror has come to. first, end: the mirror's first offset
     whose record the source can hold, and its end. began: time (ms) of the source's first record, if
     older ones are deleted; None: none is. timed: timestamps are compared. compacted: the source may
-    have been.
+    have been. known_to: from this mirror offset on, records that the source is not known to have
+    are its next ones; None: all of the source is known.
     """
 
     reach: int
@@ -129,6 +132,7 @@ class Bounds(Value):
     began: int | None
     timed: bool
     compacted: bool
+    known_to: int | None = None
 
 
 def placed(around: Around, table: Table | None, bounds: Bounds) -> Place:
@@ -161,6 +165,7 @@ def placed(around: Around, table: Table | None, bounds: Bounds) -> Place:
         lost=0 if groups is None else groups.lost,
         next_source=None if last is None else last[0] + 1,
         reach=bounds.reach + 1,
+        unknown=0 if groups is None else groups.unknown,
     )
 
 
@@ -184,6 +189,9 @@ class _Groups:
         self._copies = self._number(self._group)
         self._begin = np.cumsum(self._copies) - self._copies
         unread = self._number(table.group[source & (table.offset >= offset)])
+        known, unknown = n > 0, self._newer(n + hidden)
+        n, unread = n + unknown, unread + unknown
+        self.unknown = int(unknown.sum())
         self._read = n - unread
         self._needed = np.minimum(unread, self._copies)
         self._allowed = np.minimum(unread, np.maximum(self._copies - self._read, 0))
@@ -191,7 +199,19 @@ class _Groups:
         self._alone = ~self._known & ~self._hidden
         self.lost = int(np.minimum(unread, np.maximum(n - self._copies, 0)).sum())
         self._old = self._may_be_old(table)
-        self.last = self._last(table, np.where(self._known[table.group], source, concealed))
+        self.last = self._last(table, known, np.where(known[table.group], source, concealed))
+
+    def _newer(self, places: "NDArray[np.int64]") -> "NDArray[np.bool_]":
+        """Return which groups are newer than what is known of the source. places: in the source."""
+        import numpy as np
+
+        if self._bounds.known_to is None:
+            return np.zeros(self._size, np.bool_)
+        first = np.full(self._size, -1, np.int64)
+        some = np.flatnonzero(self._copies)
+        first[some] = self._copy[self._begin[some]]
+        newer: NDArray[np.bool_] = (places == 0) & (first >= self._bounds.known_to)
+        return newer
 
     def _number(self, rows: "NDArray[np.intp]") -> "NDArray[np.int64]":
         import numpy as np
@@ -212,10 +232,12 @@ class _Groups:
             old |= times[table.start].astype(np.int64) < began
         return old
 
-    def _last(self, table: Table, sources: "NDArray[np.bool_]") -> tuple[int, int] | None:
+    def _last(
+        self, table: Table, known: "NDArray[np.bool_]", sources: "NDArray[np.bool_]"
+    ) -> tuple[int, int] | None:
         import numpy as np
 
-        rows = np.flatnonzero(~self._alone[self._group])
+        rows = np.flatnonzero((known | self._hidden)[self._group])
         if not len(rows):
             return None
         row = rows[self._copy[rows].argmax()]

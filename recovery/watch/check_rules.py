@@ -53,6 +53,8 @@ class Thresholds(Value):
     transactional_ids: int | None = None
     internal_topic_bytes: int | None = None
     contested_ids: int | None = None
+    mirror_map_age: float | None = None
+    mirror_maps: tuple[str, ...] = ()
 
     @property
     def need_ids(self) -> bool:

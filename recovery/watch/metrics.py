@@ -39,6 +39,7 @@ HELP: Mapping[str, str] = {
     "eoctl_producer_states_worst": "Producers that one broker keeps as leader, the most of any.",
     "eoctl_transactional_ids": "Transactional ids of all coordinators.",
     "eoctl_internal_topic_bytes_worst": "The largest log of Kafka's internal topics.",
+    "eoctl_mirror_map_age_seconds": "Age of the oldest mirror map.",
 }
 """Metric → its help: what every check of a cluster produces."""
 SERIES_HELP: Mapping[str, str] = {
@@ -65,6 +66,7 @@ OF_RULES = {
     "transactional_ids": "eoctl_transactional_ids",
     "internal_topic_bytes": "eoctl_internal_topic_bytes_worst",
     "contested_ids": "eoctl_contested_ids",
+    "mirror_map_age": "eoctl_mirror_map_age_seconds",
 }
 """Rule → the metric of what it observes, where the rule is on."""
 RESULTS = {True: "ok", False: "finding", None: "unknown"}

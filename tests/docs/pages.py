@@ -34,6 +34,8 @@ WORLDS = {
     ("docs/dedup.md", "The clean copy of a topic"): "make test",
     ("docs/exporter.md", "`eoctl exporter`: a Prometheus endpoint"): "make test",
     ("docs/failover.md", "Over to another cluster, exactly"): "make test",
+    ("docs/failover.md", "The way back"): "make test",
+    ("docs/failover.md", "When the cluster is gone"): "make test",
     ("docs/flink.md", "Salvage what was lost"): "make test",
     ("docs/flink.md", "The source's offsets"): "make test",
     ("docs/flink.md", "What became of them"): "make test",

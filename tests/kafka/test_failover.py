@@ -5,6 +5,7 @@ must come from the planned offset on, each once.
 """
 
 import random
+import shutil
 import time
 import uuid
 from collections import Counter
@@ -101,11 +102,11 @@ def world(lab1: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path) -> World:
     return World(lab1, lab3, tmp_path, topic(lab1, 2), topic(lab3, 2))
 
 
-def _ids(first: int, count: int) -> list[bytes]:
+def ids_from(first: int, count: int) -> list[bytes]:
     return [b"%d" % n for n in range(first, first + count)]
 
 
-def _restarted(whole: Sequence[bytes], rng: random.Random, kills: int) -> list[bytes]:
+def restarted(whole: Sequence[bytes], rng: random.Random, kills: int) -> list[bytes]:
     """A copy by a mirror that was killed: it goes back, and copies again up to the end."""
     copy: list[bytes] = []
     at = 0
@@ -118,9 +119,9 @@ def _restarted(whole: Sequence[bytes], rng: random.Random, kills: int) -> list[b
 def test_groups_continue_where_they_were(world: World) -> None:
     """Groups at random positions; the mirror has repeats, and other markers."""
     rng, began = random.Random(7), int(time.time() * 1000) - 3_600_000
-    ids = [_ids(1_000_000 * p, 1_500) for p in range(2)]
+    ids = [ids_from(1_000_000 * p, 1_500) for p in range(2)]
     write(world.a, world.topic, ids, began)
-    copies = [_restarted(ids[p], rng, 3) for p in range(2)]
+    copies = [restarted(ids[p], rng, 3) for p in range(2)]
     write(world.b, world.mirror, copies, began, size=170)
     logs = [(visible(world.a, world.topic, p), visible(world.b, world.mirror, p)) for p in range(2)]
     assert [len(mine) for mine, _ in logs] == [1_500, 1_500]
@@ -149,7 +150,7 @@ def test_groups_continue_where_they_were(world: World) -> None:
 
 def test_a_plan_is_applied_verified_and_undone_as_any_other(world: World) -> None:
     began = int(time.time() * 1000) - 3_600_000
-    ids = [_ids(0, 300), _ids(10_000, 300)]
+    ids = [ids_from(0, 300), ids_from(10_000, 300)]
     write(world.a, world.topic, ids, began)
     write(world.b, world.mirror, ids, began, size=90)
     mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
@@ -176,7 +177,7 @@ def test_a_plan_is_applied_verified_and_undone_as_any_other(world: World) -> Non
 
 @follows("docs/failover.md", "Over to another cluster, exactly")
 def test_the_page(it: Reading, world: World) -> None:
-    ids, began = [_ids(0, 20)], int(time.time() * 1000) - 3_600_000
+    ids, began = [ids_from(0, 20)], int(time.time() * 1000) - 3_600_000
     for lab, name in ((world.a, world.topic), (world.b, world.mirror)):
         write(lab, name, ids, began)
     it.contexts({"dc1": world.a, "dc2": world.b})
@@ -190,7 +191,7 @@ def test_the_page(it: Reading, world: World) -> None:
 
 def test_what_the_mirror_has_not_copied_yet_is_named(world: World) -> None:
     began = int(time.time() * 1000) - 3_600_000
-    ids = _ids(0, 300)
+    ids = ids_from(0, 300)
     write(world.a, world.topic, [ids], began)
     write(world.b, world.mirror, [ids[:250]], began)
     mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
@@ -204,10 +205,62 @@ def test_what_the_mirror_has_not_copied_yet_is_named(world: World) -> None:
     assert any(c["name"] == "mirrored" and c["held"] is False for c in plan["checks"])
 
 
+def test_the_way_back_with_what_was_written_meanwhile(world: World) -> None:
+    """The same topic on both sides: 50 records never came over, 40 are written after the move."""
+    began = int(time.time() * 1000) - 3_600_000
+    ids, new = ids_from(0, 300), ids_from(1_000, 40)
+    write(world.a, world.topic, [ids], began)
+    write(world.b, world.mirror, [[*ids[:250], *new]], began, size=90)
+    there = visible(world.b, world.mirror, 0)
+
+    def back(read: int) -> dict[str, Any]:
+        """The plan of a group that has read so many of B's records."""
+        group = f"{world.topic}-{uuid.uuid4().hex[:8]}"
+        commit(world.b, group, {(world.mirror, 0): there[read - 1][0] + 1})
+        found = ("--group", group, "--from-cluster", "b", "--map", f"{world.mirror}={world.topic}")
+        ran = eoctl(
+            *("restart", "plan", *found, "--context", "a", "--pause", "0.1s", "-o", "json"),
+            env=world.env,
+        )
+        assert ran.status == 0, ran.text
+        [plan] = as_published(ran, "restart-plan").rows
+        return plan
+
+    here = visible(world.a, world.topic, 0)
+    plan = back(260)  # before anything of it is copied back
+    assert [i["restart_offset"] for i in plan["inputs"]] == [here[249][0] + 1]
+    assert (plan["guarantee"], plan["origins"][0]["read_again"]) == ("at-least-once", 10)
+    write(world.a, world.topic, [new], began)  # the mirror of the way back
+    here = visible(world.a, world.topic, 0)
+    plan = back(200)  # also what had not come over is read now
+    assert [i["restart_offset"] for i in plan["inputs"]] == [here[199][0] + 1]
+    assert plan["guarantee"] == "exactly-once"
+    assert any(
+        "50 records after the new offset are only in B" in c["detail"] for c in plan["checks"]
+    )
+    plan = back(260)
+    assert [i["restart_offset"] for i in plan["inputs"]] == [here[309][0] + 1]
+    assert (plan["guarantee"], plan["origins"][0]["skipped"]) == ("at-most-once", 50)
+    assert "50 records before" in plan["because"]
+
+
+@follows("docs/failover.md", "The way back")
+def test_the_page_of_the_way_back(it: Reading, world: World) -> None:
+    ids, began = [ids_from(0, 20)], int(time.time() * 1000) - 3_600_000
+    for lab, name in ((world.a, world.topic), (world.b, world.mirror)):
+        write(lab, name, ids, began)
+    group = f"{world.topic}-{uuid.uuid4().hex[:8]}"
+    commit(world.b, group, {(world.mirror, 0): 8})
+    it.contexts({"dc1": world.a, "dc2": world.b})
+    it.names |= {"billing": group}
+    planned = it.run("restart plan", 0, None, "--map", f"{world.mirror}={world.topic}")
+    assert "exactly-once: 20 records of both clusters pair" in planned.text
+
+
 def test_a_range_needs_a_choice_and_each_end_has_its_cost(world: World) -> None:
     """Records 100 to 119 are in the mirror after those up to 139: no offset is both."""
     began = int(time.time() * 1000) - 3_600_000
-    ids = _ids(0, 300)
+    ids = ids_from(0, 300)
     write(world.a, world.topic, [ids], began)
     write(world.b, world.mirror, [[*ids[:100], *ids[120:140], *ids[100:120], *ids[140:]]], began)
     mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
@@ -233,16 +286,16 @@ def test_a_range_needs_a_choice_and_each_end_has_its_cost(world: World) -> None:
 
 def test_what_one_side_has_deleted_is_named(world: World) -> None:
     began = int(time.time() * 1000) - 3_600_000
-    ids = _ids(0, 300)
+    ids = ids_from(0, 300)
     write(world.a, world.topic, [ids], began)
     write(world.b, world.mirror, [ids], began)
     mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
     name = ("--map", f"{world.topic}={world.mirror}")
     groups = [world.group({0: mine[n][0]}) for n in (50, 150)]
-    _delete(world.b, world.mirror, theirs[100][0])
+    delete(world.b, world.mirror, theirs[100][0])
     [plan] = world.plan(groups[0], *name).rows  # 50 that it has not read are gone
     assert (plan["guarantee"], plan["origins"][0]["skipped"]) == ("at-most-once", 50)
-    _delete(world.a, world.topic, mine[120][0])
+    delete(world.a, world.topic, mine[120][0])
     [plan] = world.plan(groups[1], *name).rows
     assert [i["restart_offset"] for i in plan["inputs"]] == [theirs[149][0] + 1]
     assert plan["guarantee"] == "exactly-once"
@@ -255,7 +308,7 @@ def test_a_mirror_with_its_own_times_one_made_again_and_one_with_fewer_partition
     world: World, topic: MakeTopic
 ) -> None:
     began = int(time.time() * 1000) - 3_600_000
-    ids = [_ids(0, 300), _ids(10_000, 20)]
+    ids = [ids_from(0, 300), ids_from(10_000, 20)]
     write(world.a, world.topic, ids, began)
     stamped = topic(world.b, 2, 1, {"message.timestamp.type": "LogAppendTime"})
     write(world.b, stamped, ids, began)
@@ -277,15 +330,15 @@ def test_a_mirror_with_its_own_times_one_made_again_and_one_with_fewer_partition
     assert (refused.status, "it has 1 partition" in refused.text) == (4, True)
 
 
-def _delete(lab: Lab, topic: str, before: int) -> None:
+def delete(lab: Lab, topic: str, before: int) -> None:
     admin, where = AdminClient(lab.client_properties()), TopicPartition(topic, 0, before)
     admin.delete_records([where])[where].result(20)
 
 
 def test_refusals_say_what_to_do(world: World) -> None:
     began = int(time.time() * 1000) - 3_600_000
-    write(world.a, world.topic, [_ids(0, 50)], began)
-    write(world.b, world.mirror, [_ids(1_000, 50)], began)
+    write(world.a, world.topic, [ids_from(0, 50)], began)
+    write(world.b, world.mirror, [ids_from(1_000, 50)], began)
     group = world.group({0: 20})
     cases = [
         (("--map", f"{world.topic}={world.mirror}"), 4, "it is not its mirror"),
@@ -324,15 +377,32 @@ def test_a_real_mirror_maker(
     maker = MirrorMaker(tmp_path / "maker", lab1, lab3, name, settings)
     began = int(time.time() * 1000) - 3_600_000
     size = count // partitions
-    ids = [_ids(1_000_000 * p, size) for p in range(partitions)]
+    ids = [ids_from(1_000_000 * p, size) for p in range(partitions)]
     half = [values[: size // 2] for values in ids]
+    map_words = ("audit", "mirror", name, world.mirror, "--context", "a", "--mirror-context", "b")
+    kept, earlier = tmp_path / "orders.map", tmp_path / "earlier.map"
+    early: list[tuple[str, dict[int, int]]] = []
+
+    def keep() -> None:
+        ran = eoctl(*map_words, "--keep", str(kept), env=world.env, timeout=1200)
+        assert ran.status == 0, ran.text
+
+    def grouped(logs: Sequence[Log], number: int) -> list[tuple[str, dict[int, int]]]:
+        positions = [
+            {p: rng.randrange(logs[p][-1][0] + 2) for p in range(partitions)} for _ in range(number)
+        ]
+        return [(world.group(at), at) for at in positions]
+
     try:
         write(lab1, name, half, began)
+        early = grouped([visible(lab1, name, p) for p in range(partitions)], fewer(10, 2))
         for few in (count // 10, count // 4):
             # killed: it saves its positions late, and copies again
             maker.start(offset_flush_interval_ms="600000")
             maker.until(lambda few=few: _ends(lab3, world.mirror) > few, "nothing is mirrored")  # type: ignore[misc]
             maker.kill()
+            keep()
+        shutil.copy(kept, earlier)
         write(lab1, name, [values[size // 2 :] for values in ids], began)
         mine = [visible(lab1, name, p) for p in range(partitions)]
         maker.start(offset_flush_interval_ms="2000")
@@ -350,10 +420,15 @@ def test_a_real_mirror_maker(
     theirs = [visible(lab3, world.mirror, p) for p in range(partitions)]
     repeats = sum(map(len, theirs)) - count
     assert (repeats > 0) is not exactly_once
+    groups = grouped(mine, fewer(50, 5))
+    keep()
+    plans = [(group, at, ("--from-cluster", "a")) for group, at in groups]
+    plans += [(group, at, ("--from-cluster", str(kept))) for group, at in groups]
+    plans += [(group, at, ("--from-cluster", str(earlier))) for group, at in early]
     exact = 0
-    for _ in range(fewer(50, 5)):
-        at = {p: rng.randrange(mine[p][-1][0] + 2) for p in range(partitions)}
-        ran = world.plan(world.group(at))
+    for group, at, source in plans:
+        found = ("--group", group, *source, "--pause", "0.1s", "-o", "json")
+        ran = world.eoctl("restart", "plan", *found)
         assert ran.status == 0, ran.stderr
         [plan] = ran.rows
         again = 0
@@ -364,9 +439,10 @@ def test_a_real_mirror_maker(
             assert set(onward) == set(unread)
             assert origin["read_again"] == sum((onward - unread).values())
             again += origin["read_again"]
-        assert plan["guarantee"] == ("at-least-once" if again else "exactly-once")
+        gone = source[1] != "a"
+        assert plan["guarantee"] == ("at-least-once" if again or gone else "exactly-once")
         exact += not again
-    assert exact == fewer(50, 5) or not exactly_once
+    assert exact == len(plans) or not exactly_once
 
 
 def _ends(lab: Lab, topic: str) -> int:

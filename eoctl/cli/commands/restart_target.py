@@ -1,6 +1,7 @@
 """The options of `restart plan` without an application file, as kafka-consumer-groups has them."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -11,6 +12,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.offset_answers import Reading
 from eoctl.operations.restart.adhoc import MoveRequest, as_of, resolve_move, stored
 from eoctl.operations.restart.restart_request import AdHoc, read_text
+from eoctl.settings.context import Connect, resolve
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 from recovery.restart.adhoc import ENDS, Target
@@ -62,8 +64,8 @@ class AdHocTarget(Ranked):
         option("--as-of T", "the offsets that the group had then: an instant, 2h ago"),
     ] = None
     from_cluster: Annotated[
-        str | None,
-        option("--from-cluster CONTEXT", "its offsets in the cluster it leaves, by records"),
+        list[str] | None,
+        option("--from-cluster CONTEXT|MAP", "its offsets in the cluster it leaves, by records"),
     ] = None
     names: Annotated[
         list[str] | None, option("--map TOPIC=MIRROR", "[the same name, or ALIAS.TOPIC]")
@@ -83,7 +85,7 @@ class AdHocTarget(Ranked):
         """Return the partitions and where each moves to. Raises UsageError, IncompleteError."""
         assert self.group is not None
         selectors = tuple(parse_selector(text, where="--topic") for text in self.topic or ())
-        if self.from_cluster is not None:
+        if self.from_cluster:
             from eoctl.operations.audit.failover import resolve_failover
 
             return await resolve_failover(cluster, self._failover(selectors), reading)
@@ -147,8 +149,9 @@ class AdHocTarget(Ranked):
                     )
             names[topic] = copy
         assert self.group is not None
-        assert self.from_cluster is not None
-        return FailoverRequest(self.from_cluster, self.group, selectors, names, self.at)
+        assert self.from_cluster
+        maps = _maps(self.from_cluster)
+        return FailoverRequest(self.from_cluster[0], self.group, selectors, names, self.at, maps)
 
     def _target(self, group: str) -> Target:
         targets: list[Target] = []
@@ -185,3 +188,25 @@ class AdHocTarget(Ranked):
         if targets[0].kind in ("to-datetime", "by-duration"):
             print(f"{targets[0].kind} {rfc3339(targets[0].value)}", file=sys.stderr)
         return targets[0]
+
+
+def _maps(sources: Sequence[str]) -> tuple[Path, ...]:
+    """Return the mirror maps that are named; () for one context.
+
+    Raises UsageError for what is neither, and for several contexts.
+    """
+    if len(sources) == 1:
+        try:
+            resolve(Connect(context=sources[0]))
+        except UsageError:
+            if not Path(sources[0]).is_file():
+                raise
+        else:
+            return ()
+    for name in sources:
+        if not Path(name).is_file():
+            raise UsageError(
+                f"{quoted(name)} is no file: several are mirror maps, of a topic each",
+                where="--from-cluster",
+            )
+    return tuple(map(Path, sources))

@@ -8,8 +8,10 @@ partner. The rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`
 from collections.abc import Sequence
 
 from eoctl.host.clock import now_ms
+from eoctl.kafka.ask.collect import ids_of_leaders
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.audit.mirror_logs import ClusterLog
 from eoctl.operations.audit.mirror_offsets import checkpoints, offset_syncs
 from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
 from eoctl.operations.audit.mirror_rows import MirrorAnswer, mirror_answer
@@ -26,6 +28,8 @@ from recovery.formats.reader import CorruptError
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import Bound
 from recovery.values import Value, replace
+
+EARLIEST, STABLE = Bound("earliest", "earliest"), Bound("lso", "lso")
 
 
 class MirrorRequest(Value):
@@ -82,20 +86,20 @@ async def _audit(
         )
     except (IncompleteError, CorruptError) as error:
         unread.append(_not_known("checkpoints", request.checkpoints, error))
-    end = Bound("lso", "lso")
     copy = replace(parse_selector(request.mirror), partitions=request.source.partitions)
-    theirs, missing = await resolve(mirror, [copy], request.start, end)
-    mine, more = await resolve(source, [request.source], request.start, end)
+    theirs, missing = await resolve(mirror, [copy], request.start, STABLE)
+    mine, more = await resolve(source, [request.source], request.start, STABLE)
     missing += [*more, *unread]
     policies, stamped = await log_settings(source, mirror, topic, request.mirror)
     compacted = may_be_compacted(policies)
     ignored = request.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
     compared = tuple(name for name in FIELDS if name not in ignored)
     mirror_ranges = {r.partition: r for r in theirs}
-    missing += _unmatched(mine, theirs, topic, request.mirror, missing)
+    missing += one_sided(mine, theirs, topic, request.mirror, missing)
     parts: list[MirrorAnswer] = []
     rows: list[AuditMirrorRow] = []
-    both = Both(source, mirror, reading, compared, explained(*compacted))
+    ours, copies = (ClusterLog(cluster, reading, compared) for cluster in (source, mirror))
+    both = Both(ours, copies, reading, compared, explained(*compacted))
     for r in mine:
         if r.partition not in mirror_ranges:
             continue
@@ -163,13 +167,37 @@ async def log_settings(
     return (None if a is None else "compact" in a, None if b is None else "compact" in b), stamped
 
 
+async def topic_id(cluster: Cluster, topic: str) -> str | None:
+    """Return a topic's id as all of its leaders know it; None: there are no ids.
+
+    The broker that describes topics may still give the id of a topic that was deleted. Raises
+    UsageError for an unknown topic, IncompleteError if it is hidden, or if a leader is missing or
+    has another id.
+    """
+    metadata = await cluster.metadata([topic])
+    described = metadata.topics.get(topic)
+    if described is None or not described.partitions:
+        error = None if described is None else described.error
+        if error == "TOPIC_AUTHORIZATION_FAILED":
+            raise IncompleteError(error, where=topic, remedy="grant DESCRIBE on the topic")
+        raise UsageError("there is no such topic", where=topic)
+    ids = (await ids_of_leaders(cluster, described.partitions))[topic]
+    if ids == {described.topic_id}:
+        return described.topic_id
+    raise IncompleteError(
+        "its leaders do not agree which topic of this name it is, or one does not answer",
+        where=topic,
+        remedy="try again in a few seconds",
+    )
+
+
 def may_be_compacted(policies: tuple[bool | None, bool | None]) -> tuple[bool, bool]:
     """Return which may be: hidden settings prove nothing."""
     source, mirror = policies
     return source is not False, mirror is not False
 
 
-def _unmatched(
+def one_sided(
     mine: Sequence[Resolved],
     theirs: Sequence[Resolved],
     topic: str,

@@ -1,12 +1,12 @@
 """Read a partition and its mirror side by side, in bounded memory, and compare them."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_by_readers
+from eoctl.operations.audit.mirror_logs import MirrorLog, Progress
+from eoctl.operations.audit.ranges import AuditOptions, Resolved, seen_by_readers
 from recovery.audit.duplicates import known_time
 from recovery.audit.mirror_entries import Entries, RangeSums, joined
 from recovery.audit.mirror_pairs import Pairing, PairRun, Translated
@@ -16,7 +16,7 @@ from recovery.audit.mirror_unmatched import UnmatchedRecords, sorted_digests
 from recovery.errors import IncompleteError
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
-from recovery.shared.record_digests import key_ranges, record_digests
+from recovery.shared.record_digests import key_ranges
 from recovery.values import Value
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class PartitionMirror(Value):
     """A partition of the source, the mirror's of that number, and MirrorMaker's data on both.
 
     since: the instant at which both ranges begin, in ms; None: at the log starts. around: collects
-    the pairs beside a group's offset; None: no place is sought.
+    the pairs beside a group's offset; None: no place is sought. known_to: see `Bounds`.
     """
 
     source: Resolved
@@ -37,6 +37,7 @@ class PartitionMirror(Value):
     translated: Sequence[Translated] = ()
     since: int | None = None
     around: Around | None = None
+    known_to: int | None = None
 
     def cut(self, r: Resolved, *, clocks: bool) -> bool:
         """Return True if the range lacks records that the other may hold, and these are unknown.
@@ -113,17 +114,20 @@ class _At:
 
 @dataclass(slots=True)
 class Both:
-    """The two clusters, and how records are read and compared.
+    """The two logs, and how their records are compared.
 
-    excused: kinds of differences that are counted and not shown.
+    compared: as in ClusterLog. excused: kinds of differences that are counted and not shown.
     """
 
-    source: Cluster
-    mirror: Cluster
+    source: MirrorLog
+    mirror: MirrorLog
     reading: AuditOptions
     compared: tuple[str, ...] = FIELDS
     excused: frozenset[MirrorFault] = frozenset()
-    _size: int = field(default=0, init=False)
+    _progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._progress = Progress(self.reading.progress)
 
     async def read(self, of: PartitionMirror) -> BothLogs:
         """Compare one partition. Raises EoctlError if one of the logs cannot be read."""
@@ -171,7 +175,8 @@ class Both:
             _refuse_dropped(of.around, pairing, first)
             began = began if source_cut else None
             compacted = "only-in-mirror" in self.excused  # what a compacted source explains
-            bounds = Bounds(reach, mirror_first, of.mirror.end, began, clocks, compacted)
+            end = of.mirror.end
+            bounds = Bounds(reach, mirror_first, end, began, clocks, compacted, of.known_to)
             place = placed(of.around, unmatched.table(), bounds)
         return BothLogs(
             source=of.source,
@@ -202,26 +207,24 @@ class Both:
         """Read both, and return the timestamp of the source's first record."""
         began: int | None = None
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
-        on_progress = self._progress(total)
+        on_progress = self._progress.over(total)
         async with AsyncExitStack() as stack:
             source = await stack.enter_async_context(
-                aclosing(
-                    self._records(self.source, of.source, of.source.high_watermark, on_progress)
-                )
+                aclosing(self.source.read(of.source, of.source.high_watermark, on_progress))
             )
             mirror = await stack.enter_async_context(
-                aclosing(self._records(self.mirror, of.mirror, of.mirror.end, on_progress))
+                aclosing(self.mirror.read(of.mirror, of.mirror.end, on_progress))
             )
             while not (pairing.source.done and pairing.mirror.done):
                 ours = pairing.wants_source()
                 side, stream = (pairing.source, source) if ours else (pairing.mirror, mirror)
-                part = await anext(stream, None)
-                if part is None:
+                digested = await anext(stream, None)
+                if digested is None:
                     side.done = True
                     continue
+                part, digests = digested
                 if ours and began is None and len(part):
                     began = int(part.timestamp[0])
-                digests = self._digests(part)
                 (mine if ours else theirs).see(part.offset, digests)
                 rows = _visible(part, of.source.end if ours else of.mirror.end)
                 clock = int(part.timestamp.max())
@@ -240,38 +243,17 @@ class Both:
         if not len(unmatched.wanted):
             return unmatched
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
-        on_progress = self._progress(total)
-        source = self._records(self.source, of.source, of.source.high_watermark, on_progress)
+        on_progress = self._progress.over(total)
+        source = self.source.read(of.source, of.source.high_watermark, on_progress)
         async with aclosing(source):
-            async for part in source:
-                unmatched.add_source(self._digests(part), part, of.source.end)
-        mirror = self._records(self.mirror, of.mirror, of.mirror.end, on_progress)
+            async for part, digests in source:
+                unmatched.add_source(digests, part, of.source.end)
+        mirror = self.mirror.read(of.mirror, of.mirror.end, on_progress)
         async with aclosing(mirror):
-            async for part in mirror:
-                kept = part.select(_visible(part, of.mirror.end))
-                unmatched.add_mirror(self._digests(kept), kept)
+            async for part, digests in mirror:
+                rows = _visible(part, of.mirror.end)
+                unmatched.add_mirror(digests[rows], part.select(rows))
         return unmatched
-
-    def _digests(self, part: ColumnBatch) -> "NDArray[np.uint64]":
-        return record_digests(
-            part, timestamps="timestamp" in self.compared, headers="headers" in self.compared
-        )
-
-    def _records(
-        self, cluster: Cluster, r: Resolved, end: int, on_progress: Callable[[int, int], None]
-    ) -> AsyncGenerator[ColumnBatch, None]:
-        return columns(cluster, r, end, self.reading, on_progress)
-
-    def _progress(self, total: int) -> Callable[[int, int], None]:
-        done = 0
-
-        def told(size: int, offsets: int) -> None:
-            nonlocal done
-            self._size, done = self._size + size, done + offsets
-            if self.reading.progress is not None:
-                self.reading.progress(self._size, done, total)
-
-        return told
 
 
 def _visible(part: ColumnBatch, end: int) -> "NDArray[np.bool_]":

@@ -109,7 +109,7 @@ async def look(
     """
     observer = _Observer(cluster, request, stores, reading or Reading())
     observed = await observer.observe(pause)
-    if request.origin is not None:
+    if request.origin is not None and request.origin.map_of is None:
         await refuse_moved(request.origin, cluster.deadline)
     decision = request.decide(observed)
     mirror = None if stores.mirror is None else await stores.mirror.read()

@@ -40,13 +40,15 @@ _ON_THIS_HOST = (FileStore, SparkCheckpointStore, FlinkCheckpointStore)
 _SECRET = re.compile(rf"({SECRET_KEY.pattern}|passw|pwd)[^&;=\s?/@:]*\s*=", re.IGNORECASE)
 
 
-class Origin(Value):
-    """The group in the cluster that it leaves. commits: its commits there, by partition."""
+class Origin(Value, omit_defaults=True):
+    """The group in the cluster that it leaves. commits: its commits there, by partition. map_of:
+    the cluster is gone, and this instant's mirror map says so; None: it is asked again."""
 
     context: str
     cluster_id: str | None
     group: str
     commits: Mapping[str, Mapping[str, Any]]
+    map_of: str | None = None
 
 
 class RestartRequest(Protocol):

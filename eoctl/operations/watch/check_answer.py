@@ -1,7 +1,8 @@
 """`check`: read once and compare with the thresholds of [check], for cron."""
 
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.recent_contests import not_named
@@ -12,6 +13,7 @@ from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
+from eoctl.stores.offsets import mirror_maps
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.doctor.accepting import refuse_unknown, split_findings
@@ -19,6 +21,7 @@ from recovery.doctor.as_checks import check_rows as doctor_rows
 from recovery.doctor.findings import judged
 from recovery.doctor.rules import RULES, WITHOUT_APP
 from recovery.doctor.versions import VersionRange
+from recovery.errors import EoctlError
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.sizes import byte_size
@@ -37,6 +40,7 @@ from recovery.watch.contest_rule import contested_ids
 from recovery.watch.group_rule import group_expiry, without_members
 from recovery.watch.growth_rules import INTERNAL_TOPICS, Growth, growth_check_rows
 from recovery.watch.headroom_rules import headroom_rows
+from recovery.watch.map_rule import KeptMap, mirror_map_age
 from recovery.watch.metrics import Sample, check_samples
 
 EXPIRATION = "transactional.id.expiration.ms"
@@ -81,6 +85,8 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
         if (size := configured.internal_topic_bytes) is None
         else byte_size(size, where="[check] internal_topic_bytes"),
         contested_ids=configured.contested_ids,
+        mirror_map_age=seconds(configured.mirror_map_age, "mirror_map_age"),
+        mirror_maps=tuple(configured.mirror_maps),
     )
 
 
@@ -116,6 +122,8 @@ async def check(
     contests = observed.contests
     if limits.contested_ids is not None and contests is not None:
         rows.append(contested_ids(contests, observed.now, limits.contested_ids))
+    if limits.mirror_map_age is not None:
+        rows.append(mirror_map_age(_maps(limits.mirror_maps), observed.now, limits.mirror_map_age))
     if facts is not None:
         rows += doctor_rows(found, WITHOUT_APP, accepted)
     d = observed.diagnosis
@@ -203,6 +211,17 @@ async def _growth(source: Source, limits: Thresholds) -> Growth:
         sizes, hidden = await source.log_sizes(INTERNAL_TOPICS)
         growth = replace(growth, sizes=sizes, sizes_missing=tuple(hidden))
     return growth
+
+
+def _maps(paths: Sequence[str]) -> list[KeptMap]:
+    """Return what the files of mirror maps say of themselves."""
+    maps = []
+    for path in paths:
+        try:
+            maps.append(KeptMap(path, mirror_maps.read(Path(path).expanduser()).looked_at))
+        except EoctlError as error:
+            maps.append(KeptMap(path, None, error.what))
+    return maps
 
 
 def _shortest(configs: Configs, key: str) -> int | None:

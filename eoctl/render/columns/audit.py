@@ -15,12 +15,14 @@ from eoctl.render.columns.table import (
     with_gaps,
 )
 from eoctl.render.tables import Column
+from eoctl.render.words import size
 from recovery.answers import Answer
 from recovery.audit.audit_rows import (
     AuditDuplicatesRow,
     AuditMirrorRow,
     AuditSequencesRow,
     AuditTransactionsRow,
+    MirrorKeptRow,
     NamedMarker,
     RecordPlace,
 )
@@ -210,4 +212,36 @@ MIRROR = Table(
     ),
     names=("partition",),
     summary=_mirror_summary,
+)
+
+
+def _kept_summary(answer: Answer) -> str:
+    names = ("pairs", "new_pairs", "unread")
+    pairs, new, unread = (sum(getattr(r, name) for r in answer.rows) for name in names)
+    commits, groups, stored = (answer.extra[name] for name in ("commits", "groups", "bytes"))
+    text = (
+        f"{counted(pairs, 'pair')}, {count(new)} of them new, and {counted(commits, 'commit')} "
+        f"of {counted(groups, 'group')} in {size(stored)}"
+    )
+    if unread:
+        text += f"; {counted(unread, 'offset')} are too far ahead of the mirror"
+    return with_gaps(text, answer)
+
+
+MIRROR_KEEP = Table(
+    MirrorKeptRow,
+    (
+        Column("partition", "PARTITION", "number"),
+        *plain(
+            "number",
+            source_end="SOURCE",
+            mirror_end="MIRROR",
+            pairs="PAIRS",
+            new_pairs="NEW",
+            steps="RUNS",
+            waiting="NOT MIRRORED",
+        ),
+    ),
+    names=("partition",),
+    summary=_kept_summary,
 )

@@ -2,7 +2,15 @@
 
 import pytest
 
-from recovery.audit.failover import Found, checks, origin, promise, refuse_ranges, refuse_unpaired
+from recovery.audit.failover import (
+    Found,
+    checks,
+    mirror_names,
+    origin,
+    promise,
+    refuse_ranges,
+    refuse_unpaired,
+)
 from recovery.audit.mirror_place import Continued, Place
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
@@ -86,3 +94,66 @@ def test_what_is_assumed_is_named() -> None:
     ]
     [failed] = [c for c in checks(replace(found, returning=1), None) if c.held is False]
     assert failed.detail.startswith("wait until the mirror has come to orders:3 200, and plan")
+
+
+@pytest.mark.parametrize(
+    ("topics", "there", "named", "found"),
+    [
+        (["orders"], ["orders", "other"], {}, {"orders": ["orders"]}),
+        (["orders"], ["dc1.orders", "orders"], {}, {"orders": ["dc1.orders", "orders"]}),
+        (["orders"], ["dc1.orders", "orders"], {"orders": "orders"}, {"orders": ["orders"]}),
+        (["orders"], ["reorders"], {}, {"orders": []}),
+        # one ends like the other
+        (
+            ["orders", "x.orders"],
+            ["dc1.orders", "dc1.x.orders"],
+            {},
+            {"orders": ["dc1.orders"], "x.orders": ["dc1.x.orders"]},
+        ),
+        # the way back: what was mirrored, and what was written meanwhile
+        (
+            ["dc1.orders", "orders"],
+            ["dc2.orders", "orders"],
+            {},
+            {"dc1.orders": ["orders"], "orders": ["dc2.orders"]},
+        ),
+    ],
+)
+def test_a_mirror_is_known_by_its_name(
+    topics: list[str], there: list[str], named: dict[str, str], found: dict[str, list[str]]
+) -> None:
+    assert mirror_names(topics, there, named) == found
+
+
+GONE = replace(EXACT, known_at=1_700_000_000_000)
+NEWER = replace(GONE, unseen=5, end=120, place=replace(GONE.place, unknown=12))
+
+
+@pytest.mark.parametrize(
+    ("found", "guarantee", "text"),
+    [
+        (GONE, "at-least-once", "read in A since 2023-11-14T22:13:20.000Z comes again"),
+        (replace(GONE, unseen=5), "at-least-once", "comes again"),  # but nothing is newer in B
+        (
+            replace(GONE, place=replace(GONE.place, lost=9)),
+            "at-most-once",
+            "lacks 9 records that the group has not read; what the group has read in A since",
+        ),
+    ],
+)
+def test_a_map_never_promises_more_than_it_saw(found: Found, guarantee: str, text: str) -> None:
+    refuse_ranges([found])
+    made = promise([EXACT, found], None)
+    assert made.guarantee == guarantee
+    assert text in made.because
+    assert {c.name for c in checks(found, None)} >= {"map"}
+
+
+def test_records_that_a_map_has_not_seen_are_a_range() -> None:
+    with pytest.raises(RefusedError) as refused:
+        refuse_ranges([NEWER])
+    text = refused.value.sentence
+    assert "the group has read records that the map has not seen" in text
+    assert "between 70 and 120: from 70 5 records come again, from 120 12 records are left" in text
+    assert [(o.earliest_offset, o.latest_offset) for o in [origin(NEWER, "latest")]] == [(70, 120)]
+    assert promise([NEWER], "latest").guarantee == "at-most-once"

@@ -1,17 +1,19 @@
 """`audit mirror`: a topic against its mirror, here or in another cluster."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from eoctl.cli.commands.audit.logs import Reads
 from eoctl.cli.options import Connection, Format, Ranked, argument, option
 from eoctl.host.clock import now_ms
-from eoctl.render.columns.audit import MIRROR
+from eoctl.render.columns.audit import MIRROR, MIRROR_KEEP
 from recovery.errors import UsageError
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound
 
 if TYPE_CHECKING:
+    from eoctl.operations.audit.mirror import MirrorRequest
     from eoctl.settings.context import Context
 
 _IGNORED = ("timestamp", "headers")
@@ -65,6 +67,9 @@ def mirror(
     checkpoints: Annotated[
         str | None, option("--checkpoints TOPIC|none", "[*.checkpoints.internal]")
     ] = None,
+    keep: Annotated[
+        Path | None, option("--keep MAP", "write which record is which, for a plan without A")
+    ] = None,
 ) -> int:
     """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""
     from eoctl.operations.audit.mirror import MirrorRequest, audit_mirror
@@ -101,9 +106,30 @@ def mirror(
         checkpoints=checkpoints,
     )
     own = connection.one()
+    if keep is not None:
+        return _kept(connection, output, reads, request, keep)
     return reads.answered(
         connection,
         output,
         MIRROR,
         lambda cluster, reading: audit_mirror(cluster, own, request, reading),
+    )
+
+
+def _kept(
+    connection: Connection, output: Format, reads: Reads, request: "MirrorRequest", path: Path
+) -> int:
+    """Bring a map up to date."""
+    from eoctl.operations.audit.mirror_keep import keep_mirror
+
+    if request.start.kind != "earliest" or request.offset_syncs or request.checkpoints:
+        raise UsageError(
+            "does not go with --start, --offset-syncs and --checkpoints", where="--keep"
+        )
+    own, file = connection.one(), path.resolve()
+    return reads.answered(
+        connection,
+        output,
+        MIRROR_KEEP,
+        lambda cluster, reading: keep_mirror(cluster, own, request, file, reading),
     )

@@ -1,0 +1,262 @@
+"""What a plan needs of a cluster that is gone, from mirror maps that were kept of its topics."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eoctl.kafka.ask.configs import topic_configs
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import positions
+from eoctl.operations.audit.failover_source import Commits, Compared
+from eoctl.operations.audit.mirror import topic_id
+from eoctl.operations.audit.mirror_logs import ClusterLog, MappedLog, MirrorLog
+from eoctl.operations.audit.ranges import Resolved
+from eoctl.operations.restart.restart_request import Origin
+from eoctl.stores import bundle_files
+from eoctl.stores.offsets import mirror_maps
+from eoctl.stores.offsets.store import StoreEntry
+from recovery.audit.failover import Found
+from recovery.audit.mirror_map import MapCommit, MapPartition, MirrorMap
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import GroupFacts, TopicPartition
+from recovery.quoting import some
+from recovery.restart.decision import Check
+from recovery.restart.stored import StoredOffset, StoredPartition
+from recovery.selectors import Selector
+from recovery.shared import log_position
+from recovery.times import rfc3339
+from recovery.values import replace
+
+BY_TIME = "restart by time, --to-datetime"
+
+
+@dataclass
+class MapSource:
+    """maps: by the source's topic; all of one cluster. name: their files. committed: by all
+    groups, as the maps have it or a later bundle. unproven: why a mirror's log may be another.
+    """
+
+    name: str
+    maps: Mapping[str, MirrorMap]
+    committed: Sequence[MapCommit]
+    unproven: dict[TopicPartition, str] = field(default_factory=dict)
+    _moved: dict[TopicPartition, MapCommit] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, paths: Sequence[Path]) -> "MapSource":
+        """Return the source that these files describe: maps, and a later bundle if there is one.
+
+        Raises UsageError, RefusedError.
+        """
+        maps: dict[str, MirrorMap] = {}
+        bundles = [path for path in paths if bundle_files.is_bundle(path)]
+        for path in paths:
+            if path in bundles:
+                continue
+            kept = mirror_maps.read(path)
+            if kept.source_topic in maps:
+                raise UsageError(f"a second map of {kept.source_topic}", where=str(path))
+            maps[kept.source_topic] = kept
+        if len({(m.source_cluster_id, m.mirror_cluster_id) for m in maps.values()}) > 1:
+            raise UsageError("the maps are of different clusters", where="--from-cluster")
+        committed = _of_bundle(bundles, maps)
+        if committed is None:
+            committed = tuple(c for kept in maps.values() for c in kept.commits)
+        return cls(", ".join(map(str, paths)), maps, committed)
+
+    @property
+    def cluster_id(self) -> str | None:
+        return next(iter(self.maps.values())).source_cluster_id
+
+    @property
+    def mirrors(self) -> Mapping[str, str]:
+        return {topic: kept.mirror_topic for topic, kept in self.maps.items()}
+
+    async def commits(self, group: str, selectors: Sequence[Selector]) -> Commits:
+        """See FailoverSource: as the files have them. Raises RefusedError if a map is missing."""
+        self._moved = {
+            c.topic_partition: c
+            for c in self.committed
+            if c.group == group
+            and (not selectors or any(s.matches(c.topic, c.partition) for s in selectors))
+        }
+        entries = {partition: _entry(c) for partition, c in self._moved.items()}
+        unmapped = sorted({topic for topic, _ in entries} - self.maps.keys())
+        if unmapped:
+            raise RefusedError(
+                f"the group has committed {some(unmapped)}, of which there is no map",
+                where=f"group {group} in {self.name}",
+                remedy="give its map with --from-cluster, or name the other topics with --topic",
+            )
+        return entries
+
+    async def compared(self, mirror: Cluster, topic: str, copy: str) -> Compared:
+        """See FailoverSource. Raises RefusedError if the mirror is not the topic of the map."""
+        kept = self.maps[topic]
+        for what, then, now in (
+            ("cluster", kept.mirror_cluster_id, mirror.cluster_id),
+            ("topic", kept.mirror_topic, copy),
+            ("topic id", kept.mirror_topic_id, await topic_id(mirror, copy)),
+        ):
+            if then != now:
+                raise RefusedError(
+                    f"the map of {topic} is of another mirror: {what} {then}, not {now}",
+                    where=copy,
+                    remedy=f"use the map of this mirror, or {BY_TIME}",
+                )
+        self.unproven |= await self._refuse_cut_off(mirror, kept)
+        configs, _ = await topic_configs(mirror, [copy], ("cleanup.policy",))
+        policy = configs.get(copy, {}).get("cleanup.policy")
+        return Compared(
+            (kept.compacted, None if policy is None else "compact" in policy), kept.compared
+        )
+
+    async def _refuse_cut_off(self, mirror: Cluster, kept: MirrorMap) -> dict[TopicPartition, str]:
+        """Raise RefusedError if the mirror's log was cut off below the end that the map saw.
+
+        Return, by the source's partition, why a log is not proven to be the one of the map.
+        """
+        places = {
+            TopicPartition(kept.mirror_topic, p.partition): p.mirror.position
+            for p in kept.partitions
+        }
+        standings = await positions.standings(mirror, places)
+        for partition, standing in standings.items():
+            log_position.refuse_diverged(partition, places[partition], standing, BY_TIME)
+        return {
+            TopicPartition(kept.source_topic, partition.partition): "the mirror's log may not be "
+            f"the one that the map saw: {standing.because}"
+            for partition, standing in standings.items()
+            if standing.held is None
+        }
+
+    async def ranges(
+        self, topic: str, commits: Mapping[TopicPartition, StoredOffset]
+    ) -> dict[int, Resolved]:
+        """See FailoverSource: what the map knows of each partition."""
+        known, ranges = self.maps[topic].by_number(), {}
+        for partition, stored in commits.items():
+            number = partition.partition
+            if number not in known:
+                raise RefusedError(
+                    "the map does not know this partition yet", where=str(partition), remedy=BY_TIME
+                )
+            source = known[number].source
+            if stored.offset < source.start:
+                raise RefusedError(
+                    f"the group is at {stored.offset}, but the map begins at {source.start}: "
+                    "older records are deleted",
+                    where=str(partition),
+                    remedy=BY_TIME,
+                )
+            start, end = source.start, source.end
+            ranges[number] = Resolved(topic, number, start, end, start, end, end)
+        return ranges
+
+    async def not_proven(
+        self, commits: Mapping[TopicPartition, StoredOffset]
+    ) -> dict[TopicPartition, str]:
+        """See FailoverSource: why the mirror is not proven; the map saw commits in one log."""
+        return {p: self.unproven[p] for p in commits if p in self.unproven}
+
+    def log(
+        self, mirror: ClusterLog, copy: Resolved, commit: StoredOffset, *, compacted: bool
+    ) -> MirrorLog:
+        """See FailoverSource."""
+        part = self._part(commit.topic_partition)
+        return MappedLog(mirror, copy, part, compacted, commit.offset)
+
+    def _part(self, partition: TopicPartition) -> MapPartition:
+        return self.maps[partition.topic].by_number()[partition.partition]
+
+    def known_to(self, partition: TopicPartition) -> int | None:
+        """See FailoverSource."""
+        return self._part(partition).mirror.end
+
+    async def completed(self, found: Found, source: Resolved, log: MirrorLog) -> Found:
+        """Add what the mirror lacks of the records that the map knows, and what it cannot know."""
+        assert isinstance(log, MappedLog)
+        steps, rest = log.kept.unpacked()
+        late = rest.visible & (rest.offset >= max(found.offset, found.place.reach))
+        gone = steps.unread(found.offset) - log.found_unread
+        place = replace(found.place, lost=found.place.lost + gone + int(late.sum()))
+        commit = self._moved[found.source]
+        return replace(
+            found,
+            place=place,
+            behind=0,
+            known_at=commit.seen_at,
+            unseen=max(0, found.offset - log.kept.source.end),
+            pending=commit.pending,
+            unchecked=log.unchecked,
+        )
+
+    def assumed(self) -> list[Check]:
+        """See FailoverSource."""
+        text = f"cluster {self.cluster_id} was not asked: nobody reads there as this group any more"
+        return [Check("left", None, text)]
+
+    def origin(self, group: str, commits: Commits) -> Origin:
+        """See FailoverSource."""
+        kept = {str(partition): entry.kept for partition, entry in sorted(commits.items())}
+        seen_at = rfc3339(min(c.seen_at for c in self._moved.values()))
+        return Origin(self.name, self.cluster_id, group, kept, map_of=seen_at)
+
+
+def _entry(c: MapCommit) -> StoreEntry:
+    stored = StoredOffset(
+        topic=c.topic, partition=c.partition, offset=c.offset, leader_epoch=c.leader_epoch
+    )
+    kept = {"offset": c.offset, "leader_epoch": c.leader_epoch, "metadata": c.metadata}
+    return StoreEntry(StoredPartition(input=stored), kept)
+
+
+def _of_bundle(
+    paths: Sequence[Path], maps: Mapping[str, MirrorMap]
+) -> tuple[MapCommit, ...] | None:
+    """Return what a bundle knows of the groups; None without one.
+
+    Raises UsageError if it is not a later one of the same cluster, RefusedError for other topics.
+    """
+    if not paths:
+        return None
+    where = str(paths[0])
+    if len(paths) > 1 or not maps:
+        text = "only one bundle" if maps else "a bundle has commits and no records"
+        raise UsageError(text, where=where, remedy="name it beside the maps of the group's topics")
+    bundle, _ = bundle_files.read(paths[0])
+    if bundle.cluster_id != next(iter(maps.values())).source_cluster_id:
+        raise UsageError(f"a bundle of another cluster: {bundle.cluster_id}", where=where)
+    if bundle.created_at < max(m.looked_at for m in maps.values()):
+        raise UsageError("the maps are newer than this bundle", where=where, remedy="leave it out")
+    if bundle.groups_missing:
+        at = bundle.groups_missing[0]
+        raise IncompleteError(f"the bundle lacks groups or commits: {at.detail}", where=where)
+    ids = {p.topic: p.topic_id for p in bundle.offsets.facts.partitions}
+    for topic, kept in maps.items():
+        if topic in ids and ids[topic] != kept.source_topic_id:
+            raise RefusedError(
+                f"the bundle is of another topic of this name: id {ids[topic]}",
+                where=topic,
+                remedy=BY_TIME,
+            )
+    return commits_of(bundle.groups, bundle.created_at)
+
+
+def commits_of(groups: Iterable[GroupFacts], seen_at: int) -> tuple[MapCommit, ...]:
+    """Return the offsets that groups have committed, without share groups."""
+    return tuple(
+        MapCommit(
+            group=g.group,
+            topic=o.topic,
+            partition=o.partition,
+            offset=o.committed_offset,
+            leader_epoch=o.leader_epoch,
+            metadata=o.metadata or "",
+            pending=bool(o.pending),
+            seen_at=seen_at,
+        )
+        for g in groups
+        for o in g.offsets
+        if o.committed_offset is not None and not o.is_share
+    )

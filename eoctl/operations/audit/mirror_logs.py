@@ -1,0 +1,180 @@
+"""The logs that a comparison reads: of a cluster, or of a source that only a mirror map knows."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.pump import ChunkProgress
+from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_by_readers
+from recovery.audit.mirror_map import MapPartition, digest_text
+from recovery.audit.mirror_steps import Rest
+from recovery.audit.mirror_table import FIELDS
+from recovery.errors import RefusedError
+from recovery.formats.batches import scan_headers
+from recovery.formats.columns import NO_TIMESTAMP, OUTCOMES, Batches, ColumnBatch, Slices
+from recovery.shared.record_digests import record_digests
+from recovery.values import replace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Digested = AsyncGenerator[tuple[ColumnBatch, "NDArray[np.uint64]"], None]
+"""Records, and their digests as `recovery.shared.record_digests` gives them."""
+OnProgress = Callable[[int, int], None]
+
+
+class Progress:
+    """Adds up what several readings have read. on_progress: None = nobody wants to know."""
+
+    def __init__(self, on_progress: ChunkProgress | None) -> None:
+        self._on_progress = on_progress
+        self._size = 0
+
+    def over(self, total: int) -> OnProgress:
+        """Return the function to call in one pass over `total` offsets."""
+        done = 0
+
+        def advance(size: int, offsets: int) -> None:
+            nonlocal done
+            self._size, done = self._size + size, done + offsets
+            if self._on_progress is not None:
+                self._on_progress(self._size, done, total)
+
+        return advance
+
+
+class MirrorLog(Protocol):
+    """A log that can be read several times."""
+
+    def read(self, r: Resolved, end: int, on_progress: OnProgress) -> Digested:
+        """Yield the records of the range up to `end`. Raises EoctlError; use with aclosing."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClusterLog:
+    """The logs of a cluster. compared: the fields that make two records the same."""
+
+    cluster: Cluster
+    reading: AuditOptions
+    compared: tuple[str, ...] = FIELDS
+
+    async def read(self, r: Resolved, end: int, on_progress: OnProgress) -> Digested:
+        """See MirrorLog."""
+        parts = columns(self.cluster, r, end, self.reading, on_progress)
+        async with aclosing(parts):
+            async for part in parts:
+                yield part, self._digests(part)
+
+    def _digests(self, part: ColumnBatch) -> "NDArray[np.uint64]":
+        return record_digests(
+            part, timestamps="timestamp" in self.compared, headers="headers" in self.compared
+        )
+
+
+class DigestSum:
+    """The number of records and the sum of their digests, in ranges of offsets.
+
+    edges: where ranges begin and end, rising.
+    """
+
+    def __init__(self, edges: "NDArray[np.int64]") -> None:
+        import numpy as np
+
+        self._edges = edges
+        self.count = np.zeros(len(edges) + 1, np.int64)
+        self.sums = np.zeros((len(edges) + 1, 2), np.uint64)
+
+    def add(self, offsets: "NDArray[np.int64]", digests: "NDArray[np.uint64]") -> None:
+        """Add records, in any order."""
+        import numpy as np
+
+        at = np.searchsorted(self._edges, offsets, side="right")
+        self.count += np.bincount(at, minlength=len(self.count))
+        np.add.at(self.sums, at, digests)
+
+    def text(self, number: int) -> str:
+        """Return the sum of the range before edge `number`."""
+        return digest_text(self.sums[number].tolist())
+
+
+@dataclass
+class MappedLog:
+    """A source's log as a mirror map knows it: its records are read in the mirror.
+
+    mirror_range: of the mirror, up to its last stable offset. compacted: the mirror may be, so that
+    records of the map may be gone. offset: a group's. Of the last complete reading: found_unread:
+    pairs from that offset on; unchecked: records that are gone, so that their block says nothing.
+    """
+
+    mirror: ClusterLog
+    mirror_range: Resolved
+    kept: MapPartition
+    compacted: bool
+    offset: int
+    found_unread: int = field(default=0, init=False)
+    unchecked: int = field(default=0, init=False)
+
+    async def read(self, r: Resolved, end: int, on_progress: OnProgress) -> Digested:
+        """See MirrorLog. Raises RefusedError if the mirror's records are not those of the map."""
+        import numpy as np
+
+        steps, rest = self.kept.unpacked()
+        edges = [b.start for b in self.kept.blocks] + [b.end for b in self.kept.blocks[-1:]]
+        sums = DigestSum(np.array(edges, np.int64))
+        self.found_unread = 0
+        parts = self.mirror.read(self.mirror_range, self.mirror_range.end, on_progress)
+        async with aclosing(parts):
+            async for part, digests in parts:
+                rows = seen_by_readers(part) & (part.offset < self.mirror_range.end)
+                sums.add(part.offset[rows], digests[rows])
+                sources = steps.sources(part.offset)
+                rows &= sources >= 0
+                if not rows.any():
+                    continue
+                sources = sources[rows]
+                self.found_unread += int((sources >= self.offset).sum())
+                yield replace(part.select(rows), offset=sources), digests[rows]
+        self._check(sums)
+        # of equal records the first ones have the pairs, and those without follow
+        if len(rest):
+            yield self._rest(rest)
+
+    def _rest(self, rest: Rest) -> "tuple[ColumnBatch, NDArray[np.uint64]]":
+        """Return records of which the map has the digest alone."""
+        import numpy as np
+
+        n = len(rest)
+        began = NO_TIMESTAMP if self.kept.began is None else self.kept.began
+        empty = Slices(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.full(n, -1, np.int64))
+        outcome = np.arange(len(OUTCOMES), dtype=np.int8)
+        part = ColumnBatch(
+            offset=rest.offset,
+            timestamp=np.full(n, began, np.int64),
+            key=empty,
+            value=empty,
+            headers=empty,
+            batch=rest.outcome.astype(np.int64),
+            batches=Batches(scan_headers(b""), outcome),
+        )
+        return part, rest.digest
+
+    def _check(self, sums: DigestSum) -> None:
+        """Compare the mirror's records with the map's blocks; those partly deleted say nothing."""
+        self.unchecked = 0
+        for number, block in enumerate(self.kept.blocks, 1):
+            if block.start < self.mirror_range.start:
+                continue
+            found = int(sums.count[number])
+            if self.compacted and found < block.records:
+                self.unchecked += block.records - found
+            elif (found, sums.text(number)) != (block.records, block.digest):
+                raise RefusedError(
+                    f"its records from {block.start} to {block.end} are not those that the map "
+                    f"saw: {found:,}, not {block.records:,}",
+                    where=str(self.mirror_range.topic_partition),
+                    remedy="the mirror was written again since: restart by time, --to-datetime",
+                )

@@ -1,0 +1,36 @@
+"""Warn when a mirror map is older than it may be (a rule of `check`)."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from recovery.quoting import quoted
+from recovery.times import rfc3339
+from recovery.values import Value
+from recovery.watch.check_rows import CheckRow
+from recovery.watch.check_rules import check_row
+
+
+class KeptMap(Value):
+    """A file of `audit mirror --keep`. looked_at: epoch ms; None: it is none, see `problem`."""
+
+    path: str
+    looked_at: int | None
+    problem: str = ""
+
+
+def mirror_map_age(maps: Sequence[KeptMap], now: int, threshold: float) -> CheckRow:
+    """Judge the oldest map; one that cannot be read is no map."""
+    unreadable = next((m for m in maps if m.looked_at is None), None)
+    known = [(m.looked_at, m) for m in maps if m.looked_at is not None]
+    looked_at, oldest = min(known, key=lambda one: one[0], default=(None, None))
+    age = None if looked_at is None else max(0.0, (now - looked_at) / 1000)
+    detail = "no map is named: see mirror_maps"
+    if unreadable is not None:
+        detail = f"{quoted(unreadable.path)} {unreadable.problem}"
+    elif looked_at is not None and oldest is not None:
+        name = quoted(PurePath(oldest.path).name)
+        detail = f"{name} knows its source up to {rfc3339(looked_at)}"
+    finding = unreadable is not None or (age is not None and age >= threshold)
+    return check_row(
+        "mirror_map_age", threshold, age, "seconds", detail, finding=finding, unsure=not maps
+    )

@@ -1,0 +1,296 @@
+"""`restart plan --from-cluster MAP`: the cluster that the group left is gone, its map is not.
+
+Against the ids in the records. The map knows what was there when it was kept; what came later is
+only in the oracle.
+"""
+
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from eoctl.lab import secure
+from eoctl.lab.cluster import Lab
+from tests.docs.pages import follows
+from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import commit, committed
+from tests.kafka.planting import as_published
+from tests.kafka.reading import Reading
+from tests.kafka.rights import rights
+from tests.kafka.test_failover import World, delete, ids_from, restarted, write
+from tests.kafka.test_mirror_maker import visible
+
+
+@pytest.fixture
+def world(lab1: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path) -> World:
+    return World(lab1, lab3, tmp_path, topic(lab1, 2), topic(lab3, 2))
+
+
+def keep(world: World, file: Path, *, status: int = 0) -> Ran:
+    words = ("audit", "mirror", world.topic, world.mirror, "--mirror-context", "b")
+    ran = eoctl(*words, "--keep", str(file), "--context", "a", "-o", "json", env=world.env)
+    assert ran.status == status, ran.text
+    return as_published(ran, "audit-mirror-keep") if ran.stdout else ran
+
+
+def plan(world: World, group: str, file: Path, *words: str) -> Ran:
+    """In a shell that does not know the cluster that is gone."""
+    config = world.folder / "b-alone.toml"
+    config.write_text(f'[contexts.b]\nbootstrap_servers = "{world.b.bootstrap_servers}"\n')
+    named = ("--group", group, "--from-cluster", str(file))
+    ran = eoctl(
+        *("restart", "plan", *named, *words, "--context", "b", "--pause", "0.1s", "-o", "json"),
+        env=world.env | {"EOCTL_CONFIG": str(config)},
+    )
+    return as_published(ran, "restart-plan") if ran.status == 0 else ran
+
+
+def test_a_map_kept_twice_finds_what_groups_had_read(world: World) -> None:
+    """The mirror is killed and copies again, before the map's last look and after it."""
+    rng, began = random.Random(3), int(time.time() * 1000) - 3_600_000
+    ids = [ids_from(1_000_000 * p, 900) for p in range(2)]
+    copies = [restarted(ids[p], rng, 3) for p in range(2)]
+    file = world.folder / "orders.map"
+    write(world.a, world.topic, [values[:400] for values in ids], began)
+    write(world.b, world.mirror, [copy[:300] for copy in copies], began, size=170)
+    first = keep(world, file)
+    assert [row["new_pairs"] for row in first.rows] == [len(set(copy[:300])) for copy in copies]
+    write(world.a, world.topic, [values[400:700] for values in ids], began)
+    write(world.b, world.mirror, [copy[300:500] for copy in copies], began, size=130)
+    mine = [visible(world.a, world.topic, p) for p in range(2)]
+    ends = [log[-1][0] + 2 for log in mine]
+    positions = [{p: rng.randrange(ends[p]) for p in range(2)} for _ in range(6)]
+    groups = [world.group(at) for at in positions]
+    second = keep(world, file)
+    assert [row["pairs"] for row in second.rows] == [len(set(copy[:500])) for copy in copies]
+    assert second.json["commits"] == 2 * len(groups)
+    # what nobody writes down: the source goes on, the mirror follows, and one group reads on
+    write(world.a, world.topic, [values[700:] for values in ids], began)
+    write(world.b, world.mirror, [copy[500:] for copy in copies], began, size=150)
+    commit(world.a, groups[0], {(world.topic, p): ends[p] for p in range(2)})
+    theirs = [visible(world.b, world.mirror, p) for p in range(2)]
+    for group, at in zip(groups, positions, strict=True):
+        ran = plan(world, group, file)
+        assert ran.status == 0, ran.text
+        [planned] = ran.rows
+        assert planned["guarantee"] == "at-least-once"
+        assert "what the group has read in A since 20" in planned["because"]
+        for i, origin in zip(planned["inputs"], planned["origins"], strict=True):
+            p = i["partition"]
+            assert origin["source_offset"] == at[p]
+            read = {value for offset, value in mine[p] if offset < at[p]}
+            onward = Counter(v for offset, v in theirs[p] if offset >= i["restart_offset"])
+            assert set(onward) == set(ids[p]) - read, "left out, or read before"
+            again = sum(onward.values()) - len(onward)
+            assert origin["read_again"] == again
+    # nothing was new in between: nothing changes but the time
+    assert [row["new_pairs"] for row in keep(world, file).rows] == [
+        len(ids[p]) - len(set(copies[p][:500])) for p in range(2)
+    ]
+    assert [row["new_pairs"] for row in keep(world, file).rows] == [0, 0]
+
+
+def test_such_a_plan_is_applied_without_the_cluster_that_is_gone(world: World) -> None:
+    began = int(time.time() * 1000) - 3_600_000
+    write(world.a, world.topic, [ids_from(0, 300)], began)
+    write(world.b, world.mirror, [ids_from(0, 250)], began, size=90)
+    mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
+    group = world.group({0: mine[200][0]})
+    file, planned = world.folder / "orders.map", world.folder / "plan.json"
+    keep(world, file)
+    [row] = plan(world, group, file, "--out", str(planned)).rows
+    expected = theirs[199][0] + 1
+    assert [i["restart_offset"] for i in row["inputs"]] == [expected]
+    # 50 records of the source did not come over in time
+    assert (row["guarantee"], row["origins"][0]["skipped"]) == ("at-most-once", 50)
+    assert f"{world.mirror}:0 lacks 50 records that the group has not read" in row["because"]
+    env = world.env | {"EOCTL_CONFIG": str(world.folder / "b-alone.toml")}
+    for words in (("apply", "--execute", "--yes"), ("verify", "--pause", "0.1s")):
+        ran = eoctl("restart", words[0], str(planned), *words[1:], "--context", "b", env=env)
+        assert ran.status == 0, ran.text
+    assert committed(world.b, group) == {(world.mirror, 0): expected}
+
+
+@follows("docs/failover.md", "When the cluster is gone")
+def test_the_page(it: Reading, world: World) -> None:
+    ids, began = [ids_from(0, 20)], int(time.time() * 1000) - 3_600_000
+    for lab, name in ((world.a, world.topic), (world.b, world.mirror)):
+        write(lab, name, ids, began)
+    it.contexts({"dc1": world.a, "dc2": world.b})
+    file = world.folder / "orders.map"
+    it.names |= {
+        "orders": world.topic,
+        "dc1.orders": world.mirror,
+        "billing": world.group({0: 8}),
+        "/var/lib/eoctl/orders.map": str(file),
+    }
+    assert "20 pairs, 20 of them new, and 1 commit of 1 group in" in it.run("audit mirror", 0).text
+    it.contexts({"dc2": world.b})
+    planned = it.run("restart plan", 0)
+    assert "what the group has read in A since 20" in planned.text
+    config = Path(it.env["EOCTL_CONFIG"])
+    for age, ok in (("1d", True), ("1ms", False)):
+        rule = f'[check]\nmirror_map_age = "{age}"\nmirror_maps = ["{file}"]\n'
+        config.write_text(config.read_text().partition("[check]")[0] + rule)
+        ran = eoctl("check", "--context", "dc2", "-o", "json", env=environment(**it.env))
+        [row] = [row for row in ran.json["rows"] if row["rule"] == "mirror_map_age"]
+        assert row["ok"] is ok, row
+        assert "'orders.map' knows its source up to 20" in row["detail"]
+
+
+def test_a_map_is_of_these_logs_alone(world: World, topic: MakeTopic) -> None:
+    began = int(time.time() * 1000) - 3_600_000
+    write(world.a, world.topic, [ids_from(0, 60)], began)
+    write(world.b, world.mirror, [ids_from(0, 60)], began)
+    group, file = world.group({0: 30}), world.folder / "orders.map"
+    keep(world, file)
+    kept = file.read_text()
+    edited = world.folder / "edited.map"
+    edited.write_text(kept.replace('"offset": 30', '"offset": 31'))
+    other = topic(world.b, 2)
+    cases: list[tuple[Path, tuple[str, ...], int, str]] = [
+        (edited, (), 4, "its seal does not fit"),
+        (file, ("--map", f"{world.topic}={other}"), 4, "is of another mirror"),
+        (world.folder / "config.toml", (), 2, "not a mirror map"),
+        (world.folder / "nowhere.map", (), 2, "nowhere.map"),
+    ]
+    for path, words, status, text in cases:
+        ran = plan(world, group, path, *words)
+        assert (ran.status, text in ran.text) == (status, True), ran.text
+    unknown = plan(world, "nobody", file)
+    assert (unknown.status, "it has committed nothing" in unknown.text) == (4, True)
+    # the mirror is made again with the same records: other offsets may be of other records
+    _made_again(world.b, world.mirror)
+    write(world.b, world.mirror, [ids_from(0, 60)], began)
+    again = keep(world, file, status=4)
+    assert "mirror topic id" in again.text
+    assert "keep a new map" in again.text
+    refused = plan(world, group, file)
+    assert (refused.status, "is of another mirror" in refused.text) == (4, True)
+    assert file.read_text() == kept, "the map of the records that are gone is untouched"
+
+
+def test_what_retention_took_before_the_map_saw_it_is_refused(world: World) -> None:
+    began = int(time.time() * 1000) - 3_600_000
+    ids = ids_from(0, 300)
+    write(world.a, world.topic, [ids], began)
+    write(world.b, world.mirror, [ids[:150]], began)
+    file = world.folder / "orders.map"
+    groups = [world.group({0: visible(world.a, world.topic, 0)[n][0]}) for n in (20, 140)]
+    keep(world, file)
+    theirs = visible(world.b, world.mirror, 0)
+    delete(world.b, world.mirror, theirs[100][0])  # 80 that the first group has not read
+    [row] = plan(world, groups[0], file).rows
+    assert (row["guarantee"], row["origins"][0]["skipped"]) == ("at-most-once", 230)
+    [row] = plan(world, groups[1], file).rows
+    assert [i["restart_offset"] for i in row["inputs"]] == [theirs[139][0] + 1]
+    write(world.a, world.topic, [ids_from(1_000, 50)], began)
+    delete(world.a, world.topic, visible(world.a, world.topic, 0)[-1][0])
+    ran = keep(world, file, status=3)
+    assert "before the map saw them" in json.dumps(ran.json["errors"])
+
+
+def test_a_bundle_has_later_commits_than_the_map(world: World) -> None:
+    """Inside the map they are exact, after it the true offset is in the range that is named."""
+    began = int(time.time() * 1000) - 3_600_000
+    ids = ids_from(0, 400)
+    for lab, name in ((world.a, world.topic), (world.b, world.mirror)):
+        write(lab, name, [ids[:300]], began)
+    mine = visible(world.a, world.topic, 0)
+    inside, after = world.group({0: mine[100][0]}), world.group({0: mine[200][0]})
+    file, bundle = world.folder / "orders.map", world.folder / "a.bundle"
+    keep(world, file)
+    for lab, name in ((world.a, world.topic), (world.b, world.mirror)):
+        write(lab, name, [ids[300:]], began, size=70)
+    mine, theirs = visible(world.a, world.topic, 0), visible(world.b, world.mirror, 0)
+    commit(world.a, inside, {(world.topic, 0): mine[150][0]})
+    commit(world.a, after, {(world.topic, 0): mine[350][0]})
+    ran = eoctl("bundle", "create", str(bundle), "--context", "a", env=world.env)
+    assert ran.status in (0, 3), ran.text
+    both = ("--from-cluster", str(bundle))
+    [row] = plan(world, inside, file, *both).rows
+    assert [i["restart_offset"] for i in row["inputs"]] == [theirs[149][0] + 1]
+    assert row["guarantee"] == "at-least-once"
+    refused = plan(world, after, file, *both)
+    assert refused.status == 4
+    assert "the group has read records that the map has not seen" in refused.text
+    [row] = plan(world, after, file, *both, "--at", "earliest").rows
+    [origin] = row["origins"]
+    assert origin["earliest_offset"] <= theirs[349][0] + 1 <= origin["latest_offset"]
+    assert (row["guarantee"], row["inputs"][0]["restart_offset"]) == (
+        "at-least-once",
+        origin["earliest_offset"],
+    )
+    onward = {value for offset, value in theirs if offset >= origin["earliest_offset"]}
+    assert onward == set(ids[300:]), "all that the map has not seen"
+    alone = plan(world, inside, bundle)
+    assert (alone.status, "a bundle has commits and no records" in alone.text) == (2, True)
+    other = plan(world, inside, file, "--from-cluster", str(world.folder / "config.toml"))
+    assert (other.status, "not a mirror map" in other.text) == (2, True)
+
+
+def test_a_right_that_is_missing_is_named(
+    secure_lab: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """In the cluster that the group leaves: a group that is not seen is not in the map."""
+    world = World(secure_lab, lab3, tmp_path, topic(secure_lab, 1), topic(lab3, 1))
+    began = int(time.time() * 1000) - 3_600_000
+    for lab, name in ((world.a, world.topic), (world.b, world.mirror)):
+        write(lab, name, [ids_from(0, 40)], began)
+    group = world.group({0: 20})
+    client = secure.client_file(secure_lab.folder, "viewer", "SCRAM")
+    (tmp_path / "config.toml").write_text(
+        f'[contexts.a]\nbootstrap_servers = "{secure_lab.record.bootstrap_servers("SCRAM")}"\n'
+        f'command_config = "{client}"\n'
+        f'[contexts.b]\nbootstrap_servers = "{lab3.bootstrap_servers}"\n'
+    )
+    names = ("--map", f"{world.topic}={world.mirror}")
+    file = tmp_path / "whole.map"
+    assert keep(world, file).json["commits"] == 1
+    assert world.plan(group, *names).status == 0
+    for number, (kind, operation, text) in enumerate(
+        [("TOPIC", "READ", "grant READ"), ("TOPIC", "DESCRIBE", "DESCRIBE on the topic")]
+    ):
+        right = (kind, world.topic, operation)
+        with rights(secure_lab, "viewer", right, deny=True):
+            for ran in (
+                keep(world, tmp_path / f"{number}.map", status=3),
+                world.plan(group, *names),
+            ):
+                assert ran.status == 3, ran.text
+                assert text in ran.text or "TOPIC_AUTHORIZATION_FAILED" in ran.text
+        assert not (tmp_path / f"{number}.map").exists(), "nothing of it was read"
+    with rights(secure_lab, "viewer", ("GROUP", "*", "DESCRIBE"), deny=True):
+        ran = keep(world, tmp_path / "groups.map", status=3)
+        assert (ran.json["commits"], ran.rows[0]["pairs"]) == (0, 40)
+        assert "DESCRIBE" in json.dumps(ran.json["errors"])
+        assert world.plan(group, *names).status == 3
+    refused = plan(world, group, tmp_path / "groups.map")
+    assert (refused.status, "it has committed nothing" in refused.text) == (4, True)
+    assert plan(world, group, file).status == 0
+
+
+def _made_again(lab: Lab, name: str) -> None:
+    admin = AdminClient(lab.client_properties())
+    for future in admin.delete_topics([name]).values():
+        future.result(20)
+    _create(admin, name)
+
+
+def _create(admin: AdminClient, name: str) -> None:
+    end = time.monotonic() + 20
+    while True:
+        try:
+            for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
+                future.result(20)
+        except Exception:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.3)
+        else:
+            return

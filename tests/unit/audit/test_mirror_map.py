@@ -1,0 +1,222 @@
+"""A mirror map that is kept in several runs, against comparing with the source itself."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eoctl.operations.audit.mirror_continuing import continued
+from eoctl.operations.audit.mirror_logs import Digested, MappedLog, OnProgress, Progress
+from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
+from eoctl.operations.audit.ranges import AuditOptions, Resolved
+from recovery.audit.mirror_map import (
+    MapCommit,
+    MapPartition,
+    MirrorMap,
+    dump,
+    load,
+    refuse_other_map,
+    with_partition,
+)
+from recovery.audit.mirror_place import Around
+from recovery.audit.mirror_steps import PairSteps, Steps
+from recovery.errors import RefusedError, UsageError
+from recovery.formats.columns import ABORTED, NONE, Batches, ColumnBatch
+from recovery.shared.record_digests import record_digests
+from recovery.values import replace
+from tests.share import share
+from tests.unit.formats_build import Item, batch, decoded
+
+Content = tuple[int, int]
+"""A record's id, and its outcome."""
+READING = AuditOptions(most=0)
+WHOLE = MirrorMap(
+    source_cluster_id="A",
+    source_topic="orders",
+    source_topic_id="one",
+    mirror_cluster_id="B",
+    mirror_topic="orders",
+    mirror_topic_id="two",
+    compared=("timestamp", "key", "value", "headers"),
+    compacted=False,
+    partitions=(),
+    commits=(),
+)
+
+
+class ListLog:
+    """A log in memory: every second offset is a marker's."""
+
+    def __init__(self, records: Sequence[Content]) -> None:
+        self.records = records
+
+    async def read(self, r: Resolved, end: int, on_progress: OnProgress) -> Digested:
+        rows = [i for i in range(len(self.records)) if r.start <= 2 * i < end]
+        for at in range(0, len(rows), 5):
+            part = _part([(i, *self.records[i]) for i in rows[at : at + 5]])
+            yield part, record_digests(part)
+
+
+def _part(records: Sequence[tuple[int, int, int]]) -> ColumnBatch:
+    items = [Item(2 * i, 1_000 + one, key=b"k", value=b"v%d" % one) for i, one, _ in records]
+    part = decoded(batch(0, items), None)
+    outcome = np.array([outcome for _, _, outcome in records], np.int64)
+    return replace(
+        part, batch=outcome, batches=Batches(part.batches.scan, np.arange(4, dtype=np.int8))
+    )
+
+
+def _range(end: int, start: int = 0) -> Resolved:
+    return Resolved("t", 0, start, end, start, end, end)
+
+
+def keep(
+    known: MapPartition | None, source: Sequence[Content], mirror: Sequence[Content]
+) -> MapPartition:
+    """One run, up to the present ends of both logs."""
+    starts = (0, 0) if known is None else (known.source.end, known.mirror.end)
+    mine, theirs = (
+        (ListLog(log), replace(_range(2 * len(log)), start=start, log_start_offset=0))
+        for log, start in zip((source, mirror), starts, strict=True)
+    )
+    return asyncio.run(continued(known, mine, theirs, Progress(None), timed=True))
+
+
+def planned(kept: MapPartition, mirror: Sequence[Content], at: int) -> tuple[BothLogs, MappedLog]:
+    """Where a group at source offset `at` continues, by the map."""
+    copies, r = ListLog(mirror), _range(2 * len(mirror))
+    log = MappedLog(copies, r, kept, compacted=False, offset=at)  # type: ignore[arg-type]
+    pairing = PartitionMirror(
+        _range(kept.source.end), r, around=Around(at), known_to=kept.mirror.end
+    )
+    return asyncio.run(Both(log, copies, READING).read(pairing)), log
+
+
+def compared(source: Sequence[Content], mirror: Sequence[Content], at: int) -> BothLogs:
+    """The same by the source itself."""
+    pairing = PartitionMirror(_range(2 * len(source)), _range(2 * len(mirror)), around=Around(at))
+    return asyncio.run(Both(ListLog(source), ListLog(mirror), READING).read(pairing))
+
+
+def _copied(rng: random.Random, source: Sequence[Content], *, uncommitted: bool) -> list[int]:
+    """The source's records in the order in which a mirror copies them, killed now and then."""
+    copies: list[int] = []
+    at = 0
+    while at < len(source):
+        end = min(len(source), at + rng.randrange(1, 15))
+        copies += [i for i in range(at, end) if uncommitted or source[i][1] == NONE]
+        at = end if rng.random() < 0.6 else rng.randrange(at, end)
+        if end == len(source):
+            break
+    return copies
+
+
+@given(st.integers(0, 2**32), st.booleans())
+@settings(deadline=None, max_examples=share(600))
+def test_a_map_finds_what_the_source_itself_would(seed: int, alike: bool) -> None:
+    """Kept in one to three runs while both logs grow; the mirror goes on after the last one."""
+    rng = random.Random(seed)
+    source: list[Content] = [
+        (rng.randrange(40), NONE) if alike else (i, NONE if rng.random() < 0.8 else ABORTED)
+        for i in range(rng.randrange(1, 50))
+    ]
+    copies = _copied(rng, source, uncommitted=not alike and rng.random() < 0.3)
+    mirror = [(source[i][0], NONE) for i in copies]
+    kept, end = None, 0
+    for length in sorted(rng.randrange(len(mirror) + 1) for _ in range(rng.randrange(1, 4))):
+        end = rng.randrange(max([end - 1, *copies[:length]]) + 1, len(source) + 1)
+        kept = keep(kept, source[:end], mirror[:length])
+    assert kept is not None
+    known = source[:end]
+    newer = dict.fromkeys(one for one, _ in mirror if one not in {one for one, _ in known})
+    complete = [*known, *((one, NONE) for one in newer)]
+    at = 2 * rng.randrange(end + 1)
+    logs, log = planned(kept, mirror, at)
+    found, expected = logs.place, compared(complete, mirror, at).place
+    assert found is not None
+    assert expected is not None
+    for mine, theirs in (
+        (found.exact, expected.exact),
+        (found.earliest, expected.earliest),
+        (found.latest, expected.latest),
+    ):
+        assert mine == theirs
+    news = {one for one, _ in mirror[kept.mirror.end // 2 :]} & newer.keys()
+    assert found.unknown == len(news)
+    steps, rest = kept.unpacked()
+    assert steps.unread(at) == log.found_unread
+    visible = [2 * i for i, (_, outcome) in enumerate(known) if outcome == NONE]
+    in_steps = [
+        int(first) + n
+        for first, records in zip(steps.source, steps.records, strict=True)
+        for n in range(int(records))
+    ]
+    assert sorted([*in_steps, *rest.offset[rest.visible].tolist()]) == visible
+
+
+def test_a_map_is_one_text_and_refused_if_it_was_edited() -> None:
+    part = keep(None, [(n, NONE) for n in range(9)], [(n, NONE) for n in range(7)])
+    whole = WHOLE.model_copy(update={"partitions": (part,)})
+    text = dump(whole)
+    assert load(text, "m") == whole
+    with pytest.raises(RefusedError, match="its seal does not fit"):
+        load(text.replace('"one"', '"other"'), "m")
+    for other in ("", "[]", "{}", text.replace("mirror-map/v1", "mirror-map/v2")):
+        with pytest.raises(UsageError, match="not a mirror map"):
+            load(other, "m")
+    refuse_other_map(whole, whole, "m", "anew")
+    with pytest.raises(RefusedError, match="source topic id one, and now it is three"):
+        refuse_other_map(whole, whole.model_copy(update={"source_topic_id": "three"}), "m", "anew")
+
+
+def _commit(group: str, partition: int, offset: int) -> MapCommit:
+    return MapCommit(
+        group=group,
+        topic="orders",
+        partition=partition,
+        offset=offset,
+        leader_epoch=0,
+        metadata="",
+        pending=False,
+        seen_at=offset,
+    )
+
+
+def test_commits_are_of_the_run_that_read_their_partition() -> None:
+    """A group that could not be seen keeps what was seen of it before."""
+    part = keep(None, [(1, NONE)], [(1, NONE)])
+    before = WHOLE.model_copy(
+        update={"commits": (_commit("a", 0, 1), _commit("b", 0, 1), _commit("a", 1, 1))}
+    )
+    now = [_commit("a", 0, 2), _commit("a", 1, 2)]
+
+    def offsets(*, complete: bool) -> set[tuple[str, int, int]]:
+        commits = with_partition(before, part, now, complete=complete).commits
+        return {(c.group, c.partition, c.offset) for c in commits}
+
+    assert offsets(complete=True) == {("a", 0, 2), ("a", 1, 1)}
+    assert offsets(complete=False) == {("a", 0, 2), ("a", 1, 1), ("b", 0, 1)}
+
+
+def test_another_log_than_the_map_saw_is_refused() -> None:
+    source = [(n, NONE) for n in range(30)]
+    kept = keep(None, source, source)
+    planned(kept, source, 20)
+    with pytest.raises(RefusedError, match="are not those that the map saw"):
+        planned(kept, [*source[:12], (99, NONE), *source[13:]], 20)
+
+
+def test_steps_take_little_space() -> None:
+    """Transactions of a hundred records in both logs, and markers between them."""
+    n = np.arange(100_000)
+    steps = PairSteps()
+    steps.see(n + n // 100, n + n // 170)
+    kept = steps.after(Steps(*(np.zeros(0, np.int64) for _ in range(3))))
+    assert kept.pairs == len(n)
+    assert (kept.sources(n + n // 170) == n + n // 100).all()
+    assert kept.sources(np.array([170, 10**9])).tolist() == [-1, -1]
+    assert len(kept.packed()) < 2 * len(kept.source)
