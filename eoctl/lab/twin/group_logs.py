@@ -46,12 +46,13 @@ def _log(seen: Seen, p: PartitionFacts, commits: list[GroupOffsetFacts], topic_i
     layout = lay_out(seen, p, filled=len(decided))
     now = seen.moved(None)
     records: dict[int, Pair] = {}
-    room = _room(layout)
+    fates = _fates(layout)
+    room = _room(layout, fates)
     for o, at in zip(reversed(decided), reversed(room), strict=False):
         records[at] = commit_record(_key(o), o.committed_offset, o.leader_epoch, now)
     waiting = grouped((o.pending_producer_id or -1, o) for o in commits if o.pending)
     for k in layout:
-        if k.transactional and k.outcome is None:
+        if k.transactional and k.outcome is None and k.first not in fates:
             records |= _pending(seen, k, waiting, p.topic_partition, now)
     filler = commit_record(_FILLER, None, None, now)
     return data_log(seen, p, topic_id, layout, lambda offset, k: records.get(offset, filler))
@@ -61,19 +62,26 @@ def _key(o: GroupOffsetFacts) -> OffsetKey:
     return OffsetKey(o.group, o.topic, o.partition)
 
 
-def _room(layout: Layout) -> list[int]:
+def _fates(layout: Layout) -> dict[int, str]:
+    """Return the outcome of each stretch of a transaction, by its first offset; none while open."""
+    fates: dict[int, str] = {}
+    ends: dict[int, str] = {}
+    for k in reversed(list(layout)):
+        if k.outcome is not None:
+            ends[k.producer_id] = k.outcome
+        elif k.transactional and k.producer_id in ends:
+            fates[k.first] = ends[k.producer_id]
+    return fates
+
+
+def _room(layout: Layout, fates: Mapping[int, str]) -> list[int]:
     """Return the offsets for decided commits: below the first transaction that is still open."""
-    ended: dict[int, int] = {}
-    for k in layout:
-        if k.outcome == "commit":
-            ended[k.producer_id] = k.first
     room: list[int] = []
     for k in layout:
-        if k.outcome is not None:
-            continue
-        if k.transactional and ended.get(k.producer_id, -1) < k.first:
+        if k.transactional and k.outcome is None and k.first not in fates:
             break
-        room += range(k.first, k.first + k.records)
+        if k.outcome is None and fates.get(k.first) != "abort":
+            room += range(k.first, k.first + k.records)
     return room
 
 

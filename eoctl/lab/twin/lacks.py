@@ -23,12 +23,15 @@ def in_doubt(bundle: Bundle) -> frozenset[str]:
 
 
 def _records(bundle: Bundle) -> Iterator[str]:
-    partitions = bundle.offsets.facts.partitions
+    partitions = [p for p in bundle.offsets.facts.partitions if not p.topic.startswith("__")]
     held = sum(bool(p.held) for p in partitions)
+    unseen = sum(p.error is not None for p in partitions)
     yield (
         f"The bundle holds no keys or values: {counted(held, 'held partition')} got empty records, "
-        f"and {counted(len(partitions) - held, 'other partition')} none at their offsets."
+        f"{counted(len(partitions) - held - unseen, 'other partition')} none at their offsets."
     )
+    if unseen:
+        yield f"The leader of {counted(unseen, 'partition')} did not answer: their logs are empty."
     if not bundle.history.everything:
         yield (
             "The bundle holds the history of the ids of open transactions only; the others have "

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from eoctl.host.clock import now_ms
+from eoctl.operations.change import rehearsals
 from eoctl.operations.change.steps import (
     Effect,
     Operation,
@@ -22,7 +23,6 @@ from eoctl.operations.change.steps import (
     die_here_in_tests,
 )
 from eoctl.settings.context import Context
-from eoctl.stores import rehearsals
 from eoctl.stores.journal_files import Journal, who
 from eoctl.stores.locks.lock import held_by
 from eoctl.stores.locks.scope_lock import locked

@@ -10,12 +10,12 @@ from eoctl.lab.jars import FetchProgress, nothing
 from eoctl.lab.twin.build import broker_on_twin
 from eoctl.lab.twin.lacks import lacks
 from eoctl.lab.twin.rows import RehearsalRow
-from eoctl.operations.change import acting
+from eoctl.operations.change import acting, rehearsals
 from eoctl.operations.change.acting import Door, Outcome
+from eoctl.operations.change.rehearsals import Rehearsal
 from eoctl.operations.dashboard import twins
 from eoctl.operations.dashboard.twins import Started, about, by_subject, verdict_text
-from eoctl.stores import bundle_files, plan_files, rehearsals
-from eoctl.stores.rehearsals import Rehearsal
+from eoctl.stores import bundle_files, plan_files
 from recovery.answers import Answer, error_rows
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis
