@@ -1,5 +1,6 @@
 """A twin is its incident, by ground truth, librdkafka and verdicts; a plan does there as here."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from eoctl.lab import cluster
 from eoctl.lab.breaks import KINDS, break_
 from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.operations import kinds  # noqa: F401 - plans are carried out here
@@ -102,13 +104,15 @@ def made(lab: Lab, wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Grou
     return truths
 
 
-def bundled(lab: Lab, folder: Path) -> Path:
+def bundled(lab: Lab, folder: Path, with_records: int = 0) -> Path:
     context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
     path = folder / "incident.eoctl"
     bundle = with_cluster(
         context,
         120,
-        lambda c: bundling.collect(c, context, Settings(), pause=0.3, history=False),
+        lambda c: bundling.collect(
+            c, context, Settings(), pause=0.3, history=False, with_records=with_records
+        ),
     )
     bundle_files.write(bundle, path)
     return path
@@ -118,6 +122,16 @@ def bundled(lab: Lab, folder: Path) -> Path:
 def twin_of(bundle: Path) -> Iterator[Started]:
     with twin_for(bundle, "twin") as started:
         yield started
+
+
+def records_of(lab: Lab, t: GroundTruth) -> dict[int, tuple[bytes | None, bool]]:
+    """Key, and whether it is a control record, of each offset from the LSO on, by kafka-python."""
+
+    async def read() -> dict[int, tuple[bytes | None, bool]]:
+        async with Client.of(lab.client_properties()) as client:
+            return await client.read(t.topic, t.partition)
+
+    return {at: row for at, row in asyncio.run(read()).items() if at >= t.last_stable_offset}
 
 
 def ends_of(lab: Lab, truths: Sequence[GroundTruth]) -> dict[TopicPartition, tuple[int, int]]:
@@ -135,7 +149,7 @@ def test_a_plan_does_on_the_twin_what_it_does_to_the_cluster(lab2: Lab, tmp_path
     plan_file = tmp_path / "plan.json"
     planned = eoctl("txn", "hanging", "--plan", str(plan_file), *where, *FAST)
     assert planned.status == 1, planned.stderr
-    bundle = bundled(lab2, tmp_path)
+    bundle = bundled(lab2, tmp_path, with_records=1000)
     plan = rehearsing.read(plan_file, bundle)
     assert len(plan.steps) >= len(PLANNED)
     with twin_of(bundle) as twin:
@@ -148,6 +162,7 @@ def test_a_plan_does_on_the_twin_what_it_does_to_the_cluster(lab2: Lab, tmp_path
         for t in truths:
             ends = (t.last_stable_offset, t.high_watermark)
             assert librdkafka_offsets(twin.lab, t.topic, t.partition) == ends
+            assert records_of(twin.lab, t) == records_of(lab2, t) != {}
         [offsets] = [t for t in truths if t.group is not None]
         assert committed(twin.lab, offsets, stable=False).offset == offsets.committed_offset
         rehearsed = rehearsing.rehearse(plan, twin)

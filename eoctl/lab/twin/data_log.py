@@ -7,12 +7,13 @@ is filled: where the snapshot read without a gap with records that are empty, el
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from eoctl.lab.twin.encoding import NewBatch, Pair, end_marker
-from eoctl.lab.twin.files import SPAN, Aborted, NewLog
+from eoctl.lab.twin.encoding import NewBatch, Pair, RawBatch, end_marker
+from eoctl.lab.twin.files import SPAN, Aborted, Batch, NewLog
 from eoctl.lab.twin.seen import Seen
 from eoctl.lab.twin.stretches import Known, Layout
 from recovery.facts import PartitionFacts, TopicPartition
-from recovery.formats.batches import MAX_SEQUENCE
+from recovery.formats.batches import MAX_SEQUENCE, batch_headers
+from recovery.formats.records import marker
 from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.history import Marker
 from recovery.values import replace
@@ -37,9 +38,11 @@ def lay_out(seen: Seen, p: PartitionFacts, filled: int = 0) -> Layout:
     """
     start, end = p.log_start_offset or 0, p.high_watermark or 0
     layout, where = Layout(start, end), p.topic_partition
+    for batch in _raw(seen.records.get(where, b"")):
+        layout.put(batch)
     for row in seen.strips.get(where, ()):
-        if known := _from_strip(row):
-            layout.put(known)
+        if stretch := _from_strip(row):
+            layout.put(stretch)
     opened = seen.open.get(where, [])
     for t in opened:
         for m in t.history.markers if t.history else ():
@@ -54,6 +57,25 @@ def lay_out(seen: Seen, p: PartitionFacts, filled: int = 0) -> Layout:
             layout.put(Known(at, at + 1, 1, *epoch, transactional=True, timestamp=s.timestamp))
     _fill(seen, where, layout, filled)
     return layout
+
+
+def _raw(data: bytes) -> Iterator[Known]:
+    """Yield the batches that the bundle holds."""
+    for h in batch_headers(data):
+        end = marker(data, h) if h.is_control else None
+        yield Known(
+            h.base_offset,
+            h.last_offset + 1,
+            h.records_count,
+            h.producer_id,
+            h.producer_epoch,
+            transactional=h.is_transactional,
+            outcome=None if end is None else end.type.value,
+            coordinator_epoch=(end and end.coordinator_epoch) or 0,
+            timestamp=h.max_timestamp,
+            leader_epoch=h.leader_epoch,
+            raw=data[h.position : h.position + h.size],
+        )
 
 
 def _from_strip(row: StripRow) -> Known | None:
@@ -113,7 +135,7 @@ def _fill(seen: Seen, where: TopicPartition, layout: Layout, filled: int) -> Non
         cuts = sorted({begin, end, *(c for c in (floor, *breaks) if begin < c < end)})
         for a, b in pairwise(cuts):
             records = b - a if a >= floor else 0
-            layout.put(Known(a, b, records, placeholder=True))
+            layout.put(Known(a, b, records))
 
 
 def data_log(
@@ -174,8 +196,12 @@ def _numbered(stretches: Sequence[Known], last: dict[int, int]) -> list[tuple[Kn
 
 def _batches(
     seen: Seen, k: Known, sequence: int, content: Content, append_time: bool
-) -> Iterator[NewBatch]:
+) -> Iterator[Batch]:
     """Yield a stretch's batches, each small enough to be read at once."""
+    if k.raw is not None:
+        time, epoch = seen.moved(k.timestamp), k.leader_epoch or 0
+        yield RawBatch(k.first, k.end - 1, time, epoch, k.raw, seen.shift)
+        return
     step = _MOST_RECORDS if k.records else SPAN // 2
     for first in range(k.first, k.end, step):
         end = min(first + step, k.end)

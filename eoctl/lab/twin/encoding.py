@@ -21,6 +21,8 @@ Pair = tuple[bytes | None, bytes | None]
 
 _TAIL = struct.Struct(">hiqqqhii")
 _HEAD = struct.Struct(">qiibI")
+_TIME = struct.Struct(">q")
+_TIMES_AT = (27, 35)  # base and maximum timestamp
 _STATES = tuple(TransactionState)[:8]  # declared in the order of Kafka's state ids
 _TAGS = ((0, ">q"), (1, ">q"), (2, ">h"), (3, ">h"))
 
@@ -65,6 +67,27 @@ class NewBatch(Value):
         checksum = crc32c.crc32c(tail)
         head = _HEAD.pack(self.base_offset, len(tail) + 9, self.leader_epoch, 2, checksum)
         return head + tail
+
+
+class RawBatch(Value):
+    """A batch as a log stores it, moved in time. shift: ms."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    leader_epoch: int
+    data: bytes
+    shift: int
+
+    def encode(self) -> bytes:
+        """Return the batch with its times moved, which are outside of what is compressed."""
+        out = bytearray(self.data)
+        for at in _TIMES_AT:
+            (time,) = _TIME.unpack_from(out, at)
+            _TIME.pack_into(out, at, time + self.shift if time >= 0 else time)
+        struct.pack_into(">i", out, 12, self.leader_epoch)
+        struct.pack_into(">I", out, 17, crc32c.crc32c(bytes(out[21:])))
+        return bytes(out)
 
 
 def _record(number: int, pair: Pair) -> bytes:

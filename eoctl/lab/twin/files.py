@@ -11,7 +11,7 @@ from pathlib import Path
 
 import crc32c
 
-from eoctl.lab.twin.encoding import NewBatch
+from eoctl.lab.twin.encoding import NewBatch, RawBatch
 from recovery.facts import ProducerFacts, TopicPartition
 from recovery.values import Value
 
@@ -19,6 +19,9 @@ SPAN = 2**31 - 1
 """Offsets of one segment: its indexes and batches count from its first offset in 32 bits."""
 _PRODUCER = struct.Struct(">qhiqiqiq")
 _ABORTED = struct.Struct(">hqqqq")
+
+
+Batch = NewBatch | RawBatch
 
 
 class Aborted(Value):
@@ -40,7 +43,7 @@ class NewLog(Value):
     topic_id: str
     log_start_offset: int
     end: int
-    batches: Sequence[NewBatch]
+    batches: Sequence[Batch]
     producers: Sequence[ProducerFacts] = ()
     aborted: Sequence[Aborted] = ()
 
@@ -57,9 +60,9 @@ def write_log(data: Path, log: NewLog) -> None:
     (folder / f"{log.end:020}.snapshot").write_bytes(_snapshot(log))
 
 
-def _segments(log: NewLog) -> list[tuple[int, list[NewBatch]]]:
+def _segments(log: NewLog) -> list[tuple[int, list[Batch]]]:
     """Return the batches of each segment, by its first offset."""
-    segments: list[tuple[int, list[NewBatch]]] = []
+    segments: list[tuple[int, list[Batch]]] = []
     for b in log.batches:
         if not segments or b.last_offset - segments[-1][0] > SPAN:
             segments.append((b.base_offset, []))
@@ -70,7 +73,7 @@ def _segments(log: NewLog) -> list[tuple[int, list[NewBatch]]]:
 
 
 def _write_segment(
-    folder: Path, first: int, batches: Sequence[NewBatch], aborted: Iterable[Aborted]
+    folder: Path, first: int, batches: Sequence[Batch], aborted: Iterable[Aborted]
 ) -> None:
     name = folder / f"{first:020}"
     with name.with_suffix(".log").open("wb") as file:
@@ -89,7 +92,7 @@ def _write_segment(
                 file.write(_ABORTED.pack(*row))
 
 
-def _epochs(batches: Iterable[NewBatch]) -> list[str]:
+def _epochs(batches: Iterable[Batch]) -> list[str]:
     """Return each leader epoch with the first offset written in it."""
     rows: list[str] = []
     newest = -1

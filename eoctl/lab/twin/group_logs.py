@@ -80,7 +80,7 @@ def _room(layout: Layout, fates: Mapping[int, str]) -> list[int]:
     for k in layout:
         if k.transactional and k.outcome is None and k.first not in fates:
             break
-        if k.outcome is None and fates.get(k.first) != "abort":
+        if k.outcome is None and k.raw is None and fates.get(k.first) != "abort":
             room += range(k.first, k.first + k.records)
     return room
 

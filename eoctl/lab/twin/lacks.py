@@ -26,9 +26,11 @@ def _records(bundle: Bundle) -> Iterator[str]:
     partitions = [p for p in bundle.offsets.facts.partitions if not p.topic.startswith("__")]
     held = sum(bool(p.held) for p in partitions)
     unseen = sum(p.error is not None for p in partitions)
+    kept = sum(r.records for r in bundle.records)
     yield (
-        f"The bundle holds no keys or values: {counted(held, 'held partition')} got empty records, "
-        f"{counted(len(partitions) - held - unseen, 'other partition')} none at their offsets."
+        f"The bundle holds {counted(kept, 'record')} with key and value "
+        f"(`bundle create --with-records`): others are empty in {counted(held, 'held partition')}, "
+        f"and not there in {counted(len(partitions) - held - unseen, 'other partition')}."
     )
     if unseen:
         yield f"The leader of {counted(unseen, 'partition')} did not answer: their logs are empty."

@@ -1,5 +1,6 @@
 """What a bundle saw, looked up by partition, for the logs of a twin."""
 
+from base64 import b64decode
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +41,11 @@ class Seen:
     @cached_property
     def strips(self) -> dict[TopicPartition, tuple[StripRow, ...]]:
         return {TopicPartition(t, p): rows or () for t, p, rows in self.bundle.strips}
+
+    @cached_property
+    def records(self) -> dict[TopicPartition, bytes]:
+        """Return the batches that the bundle took along."""
+        return {r.topic_partition: b64decode(r.data) for r in self.bundle.records}
 
     @cached_property
     def open(self) -> dict[TopicPartition, list[SeenTransaction]]:

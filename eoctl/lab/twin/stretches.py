@@ -13,7 +13,8 @@ class Known(Value):
     """Offsets [first, end) of one kind and producer. records: how many of them have a record.
 
     outcome, coordinator_epoch: of a marker, which is alone. timestamp: epoch ms, None = unknown.
-    leader_epoch: under which it was appended, None = unknown. placeholder: its content is unknown.
+    leader_epoch: under which it was appended, None = unknown. raw: the batch as the log stores it,
+    if the bundle holds it.
     """
 
     first: int
@@ -26,7 +27,7 @@ class Known(Value):
     coordinator_epoch: int = 0
     timestamp: int | None = None
     leader_epoch: int | None = None
-    placeholder: bool = False
+    raw: bytes | None = None
 
 
 class Layout:
@@ -56,9 +57,15 @@ class Layout:
         return [*ranges, (at, stop)] if at < stop else ranges
 
     def put(self, known: Known) -> None:
-        """Add a stretch where it is free; a shortened one has a record at each offset it can."""
+        """Add a stretch where it is free; a shortened one has a record at each offset it can.
+
+        A raw batch that does not fit is left out.
+        """
         left = known.records
-        for first, end in self.free(known.first, known.end):
+        ranges = self.free(known.first, known.end)
+        if known.raw is not None and ranges != [(known.first, known.end)]:
+            return  # a batch is there completely or not at all
+        for first, end in ranges:
             records = min(left, end - first)
             left -= records
             at = bisect_right(self._firsts, first)

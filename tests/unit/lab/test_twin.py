@@ -1,6 +1,7 @@
 """A twin's files, read back by eoctl's decoders, which are tested against Kafka's own files."""
 
 import struct
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ from eoctl.lab.twin.seen import Seen
 from eoctl.lab.twin.state_logs import FILLER, state_logs
 from eoctl.lab.twin.stretches import Known, Layout
 from eoctl.stores import bundle_files
+from eoctl.stores.bundle_files import SeenRecords
 from recovery.facts import GroupFacts, GroupOffsetFacts, ProducerFacts, TopicPartition
 from recovery.formats import consumer_offsets, transaction_state
-from recovery.formats.batches import batch_headers
+from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.broker_files import read_snapshot, read_transaction_index
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS, OffsetKey
 from recovery.formats.records import marker, records
@@ -29,13 +31,24 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.history import Marker
 from recovery.values import replace
-from tests.unit.formats_build import ABORT, COMMIT
+from tests.unit.formats_build import ABORT, COMMIT, Item
+from tests.unit.formats_build import batch as kafka_batch
 from tests.unit.formats_build import marker as kafka_marker
 
 KEPT = Path("tests/kept/0.2.0/incident.eoctl")
 ORDERS = TopicPartition("orders", 0)
 
 small = st.integers(0, 5)
+
+
+def bytes_of(log: NewLog) -> bytes:
+    return b"".join(b.encode() for b in log.batches)
+
+
+def headers_of(log: NewLog) -> list[BatchHeader]:
+    return list(batch_headers(bytes_of(log)))
+
+
 text = st.binary(max_size=300) | st.none()
 
 
@@ -177,7 +190,7 @@ def test_the_log_holds_what_the_bundle_saw(seen: Seen) -> None:
     p = seen.partitions[ORDERS]
     log = data_log(seen, p, "id", lay_out(seen, p))
     assert (log.log_start_offset, log.end) == (p.log_start_offset, p.high_watermark)
-    assert [(b.base_offset, b.last_offset, b.producer_id) for b in log.batches] == [
+    assert [(h.base_offset, h.last_offset, h.producer_id) for h in headers_of(log)] == [
         (0, 2, -1),
         (3, 3, 1),
         (4, 8, -1),
@@ -221,7 +234,7 @@ def test_a_strip_is_written_as_it_was_seen(seen: Seen) -> None:
     )
     p = seen.partitions[ORDERS]
     log = data_log(seen, p, "id", lay_out(seen, p))
-    data = b"".join(b.encode() for b in log.batches)
+    data = bytes_of(log)
     aborted, ended, opened, hole, plain = batch_headers(data)
     assert aborted.is_transactional
     assert aborted.producer_id == 4
@@ -242,7 +255,9 @@ def test_markers_beyond_the_strip_get_the_data_that_they_ended(seen: Seen) -> No
     seen.open[ORDERS] = [replace(t, history=history)]
     p = replace(seen.partitions[ORDERS], leader_epoch=3)
     log = data_log(seen, p, "id", lay_out(seen, p))
-    rows = [(b.base_offset, b.producer_id, b.transactional, b.control) for b in log.batches]
+    rows = [
+        (h.base_offset, h.producer_id, h.is_transactional, h.is_control) for h in headers_of(log)
+    ]
     assert rows == [
         (0, -1, False, False),
         (1, 1, True, False),
@@ -258,7 +273,7 @@ def test_state_logs_keep_each_offset_and_miss_none(seen: Seen) -> None:
     logs = {log.topic_partition.partition: log for log in state_logs(seen, "id")}
     assert len(logs) == seen.size("__transaction_state") == 50
     for partition, original in there.items():
-        data = b"".join(b.encode() for b in logs[partition].batches)
+        data = bytes_of(logs[partition])
         read = {r.offset: r for h in batch_headers(data) for r in records(data, h)}
         assert sorted(read) == list(range(original.whole_from, logs[partition].end))
         for record in original.records:
@@ -278,7 +293,7 @@ def test_other_offsets_of_the_state_log_are_of_nobody(seen: Seen) -> None:
     history = replace(seen.bundle.history, logs=(longer, *rest))
     grown = Seen(replace(seen.bundle, history=history), 0)
     [log] = [each for each in state_logs(grown, "id") if each.topic_partition[1] == first.partition]
-    data = b"".join(b.encode() for b in log.batches)
+    data = bytes_of(log)
     keys = [
         (transaction_state.decode_key(r.key or b""), r.value)
         for h in batch_headers(data)
@@ -305,7 +320,7 @@ def test_groups_commit_before_what_waits(seen: Seen) -> None:
         for t in seen.open[ORDERS]
     ]
     [log] = [each for each in group_logs(own, "id") if each.topic_partition == where]
-    data = b"".join(b.encode() for b in log.batches)
+    data = bytes_of(log)
     commits = []
     for h in batch_headers(data):
         for r in records(data, h):
@@ -330,9 +345,35 @@ def test_nothing_ends_by_itself_and_ids_begin_above(seen: Seen) -> None:
 
 def test_it_says_what_it_lacks(seen: Seen) -> None:
     said = lacks(seen.bundle)
-    assert any("no keys or values" in sentence for sentence in said)
+    assert any("0 records with key and value" in sentence for sentence in said)
     assert any("history of the ids of open transactions only" in sentence for sentence in said)
     [row, *rest] = seen.bundle.transactions.rows
     rows = (replace(row, state="PrepareCommit"), *rest)
     stuck = replace(seen.bundle, transactions=replace(seen.bundle.transactions, rows=rows))
     assert any(row.transactional_id in s and "Prepare" in s for s in lacks(stuck))
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_records_that_the_bundle_took_are_written_as_they_were(seen: Seen, codec: int) -> None:
+    """Keys, values and compression stay; times move, and the checksum is right again."""
+    items = [Item(n, 1_700_000_000_000 + n, b"k%d" % n, b"v" * 50) for n in range(3)]
+    kept = kafka_batch(3, items, codec=codec, producer=(1, 0, 0), transactional=True)
+    behind = kafka_batch(6, [Item(0), Item(1), Item(2)])
+    over = kafka_batch(9, [Item(0)])  # written after the offsets were read
+    data = b64encode(kept + behind + over).decode()
+    took = SeenRecords("orders", 0, 3, 10, 6, data)
+    own = Seen(replace(seen.bundle, records=(took,)), 5000)
+    p = own.partitions[ORDERS]
+    log = data_log(own, p, "id", lay_out(own, p))
+    written = bytes_of(log)
+    before, mine, after = batch_headers(written)
+    assert (before.records_count, after.last_offset) == (3, 8)
+    [old] = batch_headers(kept)
+    assert (mine.attributes, mine.producer_id, mine.codec) == (old.attributes, 1, old.codec)
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in records(written, mine)] == [
+        (3 + n, i.timestamp + 5000, i.key, i.value) for n, i in enumerate(items)
+    ]
+    from kafka.record.memory_records import MemoryRecords
+
+    assert all(batch.validate_crc() for batch in MemoryRecords(written))
+    assert "6 records" in lacks(own.bundle)[0]
