@@ -415,7 +415,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "lab-break": Envelope(GroundTruth),
     "lab-twin": Envelope(
         TwinRow,
-        {"lab": str, "context": str, "of_cluster_id": str | None, "lacks": list[str]},
+        {"lab": str, "context": str, "of_cluster_id": str | None, "twin_lacks": list[str]},
     ),
     "lab-rehearse": Envelope(
         RehearsalRow,
@@ -424,7 +424,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "of_cluster_id": str,
             "outcome": str,
             "steps": list[dict[str, str]],
-            "lacks": list[str],
+            "twin_lacks": list[str],
         },
     ),
     "lab-job": Envelope(LabJobRow),

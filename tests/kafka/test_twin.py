@@ -167,7 +167,9 @@ def test_a_plan_does_on_the_twin_what_it_does_to_the_cluster(lab2: Lab, tmp_path
         assert committed(twin.lab, offsets, stable=False).offset == offsets.committed_offset
         rehearsed = rehearsing.rehearse(plan, twin)
         assert {s.status for s in rehearsed.outcome.steps} == {"done"}
-        assert [row.as_dict()["after"] for row in rehearsed.answer.rows] == [None] * len(truths)
+        assert [row.as_dict()["verdict_after"] for row in rehearsed.answer.rows] == [None] * len(
+            truths
+        )
         there = {
             t.topic_partition: librdkafka_offsets(twin.lab, *t.topic_partition) for t in truths
         }
@@ -203,7 +205,7 @@ def test_the_twin_answers_as_its_bundle(
         differing = [row for row in rows if not row["equal"]]
         if name in RESENT:
             assert all(row["because"] for row in differing)
-            assert any("Prepare" in sentence for sentence in answer.extra["lacks"])
+            assert any("Prepare" in sentence for sentence in answer.extra["twin_lacks"])
             return
         assert differing == []
         about = {(row["topic"], row["partition"], row["start_offset"]) for row in rows}

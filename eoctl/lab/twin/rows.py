@@ -28,7 +28,7 @@ class TwinRow(Row):
 class RehearsalRow(Row):
     """One open transaction before and after a plan was carried out on the twin.
 
-    before, after: verdict and rule; null: there was no such transaction. held_before, held_after:
+    verdict_before, verdict_after: with the rule; null: no such transaction. held_before, held_after:
     offsets of its partition from the LSO to the high watermark; null of an id without a partition.
     """
 
@@ -37,8 +37,8 @@ class RehearsalRow(Row):
     transactional_id: str | None
     producer_id: int | None
     start_offset: int | None
-    before: str | None
-    after: str | None
+    verdict_before: str | None
+    verdict_after: str | None
     held_before: int | None
     held_after: int | None
 
@@ -72,8 +72,8 @@ REHEARSAL = Table(
     RehearsalRow,
     (
         *_ABOUT,
-        Column("before", "BEFORE", "text"),
-        Column("after", "AFTER", "text", lambda row: row.after or "ended"),
+        Column("verdict_before", "VERDICT BEFORE", "text"),
+        Column("verdict_after", "VERDICT AFTER", "text", lambda row: row.verdict_after or "ended"),
         *plain("number", held_before="HELD", held_after="HELD AFTER"),
     ),
     names=("topic", "partition", "transactional_id"),

@@ -131,8 +131,8 @@ def _answer(
         where = None if topic is None else TopicPartition(topic, partition or 0)
         return RehearsalRow(
             **about(subject, first.get(subject), then.get(subject)),
-            before=verdict_text(first.get(subject)),
-            after=verdict_text(then.get(subject)),
+            verdict_before=verdict_text(first.get(subject)),
+            verdict_after=verdict_text(then.get(subject)),
             held_before=None if where is None else held[0].get(where, 0),
             held_after=None if where is None else held[1].get(where, 0),
         )
@@ -150,6 +150,6 @@ def _answer(
             "of_cluster_id": plan.cluster_id,
             "outcome": f"{done} of {len(steps)} steps done on the twin",
             "steps": steps,
-            "lacks": lacks(twin.bundle),
+            "twin_lacks": lacks(twin.bundle),
         },
     )

@@ -82,15 +82,11 @@ def compared(twin: Started) -> Answer:
             "lab": twin.lab.name,
             "context": twin.lab.context_name,
             "of_cluster_id": bundle.cluster_id,
-            "lacks": lacks(bundle),
+            "twin_lacks": lacks(bundle),
         },
+        judging=True,
+        finding=any(not row.equal and row.because is None for row in rows),
     )
-
-
-def differs(answer: Answer) -> bool:
-    """Return True if a verdict on the twin differs that should be equal."""
-    rows = [row for row in answer.rows if isinstance(row, TwinRow)]
-    return any(not row.equal and row.because is None for row in rows)
 
 
 def by_subject(
