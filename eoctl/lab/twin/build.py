@@ -1,5 +1,7 @@
 """Make a twin: a lab whose brokers find the incident on their disk when they first start."""
 
+import re
+import struct
 from collections.abc import Iterator
 
 from eoctl.host.clock import now_ms
@@ -20,9 +22,10 @@ from eoctl.lab.twin.metadata import add_records
 from eoctl.lab.twin.seen import Seen
 from eoctl.lab.twin.state_logs import TRANSACTION_STATE, state_logs
 from eoctl.stores.bundle_files import Bundle
-from recovery.errors import RefusedError
+from recovery.errors import RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
+from recovery.quoting import quoted
 from recovery.values import Value
 
 MOST_BROKERS = 3
@@ -67,7 +70,7 @@ def spec_of(bundle: Bundle, name: str) -> LabSpec:
     return LabSpec(
         name=name,
         brokers=max(1, min(MOST_BROKERS, len(bundle.brokers))),
-        transaction_version=bundle.diagnosis.transaction_version,
+        transaction_version=min(2, bundle.diagnosis.transaction_version),
         settings=settings,
     )
 
@@ -89,6 +92,7 @@ def make(bundle: Bundle, name: str = "twin", progress: FetchProgress = nothing) 
             f"there is a lab {name!r} already",
             remedy=f"first `eoctl lab down --name {name}`, or choose another --name",
         )
+    _check_names(bundle)
     now = now_ms()
     seen = Seen(bundle, now - bundle.diagnosis.collected_at)
     lab = cluster.up(
@@ -97,14 +101,37 @@ def make(bundle: Bundle, name: str = "twin", progress: FetchProgress = nothing) 
     return Twin(lab, seen.shift)
 
 
+def _check_names(bundle: Bundle) -> None:
+    """Raise UsageError for a name that no topic has: it becomes a folder's."""
+    for topic in bundle.topics:
+        good = re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.name) and topic.name.strip(".")
+        if not good or re.fullmatch(r"[\w-]{22}", topic.topic_id or "x" * 22, re.ASCII) is None:
+            raise UsageError(
+                f"a damaged bundle: {quoted(topic.name)} is no topic", remedy="make it again"
+            )
+
+
 def _furnish(lab: Lab, seen: Seen, now: int) -> None:
-    """Write topics and logs into a lab whose brokers have not started yet."""
+    """Write the incident into a lab whose brokers have not started yet. Raises UsageError."""
+    try:
+        _write(lab, seen, now)
+    except (struct.error, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"a damaged bundle: a number of it does not fit into Kafka's files ({error})",
+            remedy="make it again",
+        ) from None
+
+
+def _write(lab: Lab, seen: Seen, now: int) -> None:
+    """Write topics, settings, producer ids and logs."""
     bundle = seen.bundle
     nodes = lab.record.nodes
     records = [producer_ids_record(nodes[0].id, _next_producer_id(bundle))]
     kept: dict[int, list[NewLog]] = {node.id: [] for node in nodes}
     leaders = _Leaders(bundle, nodes)
     for topic in bundle.topics:
+        if not topic.partitions:  # it could not be described
+            continue
         topic_id = topic.topic_id or new_uuid()
         records.append(topic_record(topic.name, topic_id))
         append_time = _appends(bundle, topic.name)

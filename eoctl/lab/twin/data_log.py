@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from eoctl.lab.twin.encoding import NewBatch, Pair, RawBatch, end_marker
-from eoctl.lab.twin.files import SPAN, Aborted, Batch, NewLog
+from eoctl.lab.twin.files import Aborted, Batch, NewLog
 from eoctl.lab.twin.seen import Seen
 from eoctl.lab.twin.stretches import Known, Layout
 from recovery.facts import PartitionFacts, TopicPartition
@@ -18,8 +18,6 @@ from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.history import Marker
 from recovery.values import replace
 
-FILLED = 100_000
-"""Offsets below the first open transaction that verdicts look at (MARKER_WINDOW)."""
 _MOST_RECORDS = 5000  # of one batch
 
 Content = Callable[[int, Known], Pair]
@@ -128,7 +126,7 @@ def _fill(seen: Seen, where: TopicPartition, layout: Layout, filled: int) -> Non
     read_from = [h.markers_from for t in opened if (h := t.history) and h.markers_from is not None]
     for gap_end in set(read_from) - {layout.start}:
         layout.put(Known(gap_end - 1, gap_end))
-    least = min([first - FILLED, *read_from]) if opened else first
+    least = min([first - seen.filled, *read_from]) if opened else first
     floor = max(layout.start, min(least, first - filled))
     breaks = [offset + 1 for offset, _ in seen.epochs.get(where, ())]
     for begin, end in layout.free(layout.start, layout.end):
@@ -197,14 +195,18 @@ def _numbered(stretches: Sequence[Known], last: dict[int, int]) -> list[tuple[Kn
 def _batches(
     seen: Seen, k: Known, sequence: int, content: Content, append_time: bool
 ) -> Iterator[Batch]:
-    """Yield a stretch's batches, each small enough to be read at once."""
+    """Yield a stretch's batches, each small enough to be read at once.
+
+    A stretch without records is a hole but for its last offset: a log ends at a batch, and a
+    position's leader epoch is that of the batch before it.
+    """
     if k.raw is not None:
         time, epoch = seen.moved(k.timestamp), k.leader_epoch or 0
         yield RawBatch(k.first, k.end - 1, time, epoch, k.raw, seen.shift)
         return
-    step = _MOST_RECORDS if k.records else SPAN // 2
-    for first in range(k.first, k.end, step):
-        end = min(first + step, k.end)
+    begin = k.first if k.records else k.end - 1
+    for first in range(begin, k.end, _MOST_RECORDS):
+        end = min(first + _MOST_RECORDS, k.end)
         count = max(0, min(end - first, k.first + k.records - first))
         pairs = [content(first + n, k) for n in range(count)]
         if k.outcome is not None:

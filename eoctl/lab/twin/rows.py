@@ -28,8 +28,9 @@ class TwinRow(Row):
 class RehearsalRow(Row):
     """One open transaction before and after a plan was carried out on the twin.
 
-    verdict_before, verdict_after: with the rule; null: no such transaction. held_before, held_after:
-    offsets of its partition from the LSO to the high watermark; null of an id without a partition.
+    verdict_before, verdict_after: with the rule; null: no such transaction. held_before,
+    held_after: offsets of its partition from the LSO to the high watermark; null of an id without
+    a partition.
     """
 
     topic: str | None

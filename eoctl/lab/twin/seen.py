@@ -4,11 +4,15 @@ from base64 import b64decode
 from dataclasses import dataclass
 from functools import cached_property
 
+from eoctl.kafka.read.producer_markers import MARKER_WINDOW
 from eoctl.stores.bundle_files import Bundle, SeenTransaction, facts_of
 from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition, grouped
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.cluster_rows import StripRow
+
+MOST_FILLED = 10_000_000
+"""Offsets of all held partitions that get a record though the bundle does not hold it."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,11 @@ class Seen:
 
     bundle: Bundle
     shift: int
+
+    @property
+    def filled(self) -> int:
+        """Return how many offsets below a first open transaction get a record."""
+        return min(MARKER_WINDOW, MOST_FILLED // max(1, len(self.open)))
 
     @cached_property
     def partitions(self) -> dict[TopicPartition, PartitionFacts]:

@@ -51,6 +51,8 @@ def _log(seen: Seen, log: StateLog, described: Iterable[TransactionFacts], topic
     epoch = (facts and facts.leader_epoch) or 0
     first_epoch = min((e for _, e, _ in pairs.values() if e >= 0), default=epoch)
     batches: list[NewBatch] = []
+    if not pairs and end > start:  # nothing here is asked for, and the log ends where it ended
+        return NewLog(where, topic_id, start, end, [_hole(seen, end - 1, epoch)])
     at, epoch = max(from_, end - FILLED), first_epoch
     for offset in sorted(pairs):
         batches += _fillers(seen, at, offset, epoch)
@@ -126,6 +128,11 @@ def _ahead_of(seen: Seen, partition: int) -> int:
 
 def _moved(seen: Seen, partition: int, timestamp: int) -> int:
     return seen.moved(timestamp - _ahead_of(seen, partition))
+
+
+def _hole(seen: Seen, offset: int, epoch: int) -> NewBatch:
+    """Return a batch whose records are gone, as compaction leaves it at the end of a log."""
+    return NewBatch(offset, offset, [], seen.moved(None), epoch)
 
 
 def _fillers(seen: Seen, first: int, end: int, epoch: int) -> Iterator[NewBatch]:

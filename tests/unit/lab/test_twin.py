@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.lab.twin import encoding
-from eoctl.lab.twin.build import spec_of
+from eoctl.lab.twin.build import make, spec_of
 from eoctl.lab.twin.data_log import data_log, lay_out
 from eoctl.lab.twin.encoding import NewBatch
 from eoctl.lab.twin.files import SPAN, Aborted, NewLog, write_clean_end, write_log
@@ -21,7 +21,14 @@ from eoctl.lab.twin.state_logs import FILLER, state_logs
 from eoctl.lab.twin.stretches import Known, Layout
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import SeenRecords
-from recovery.facts import GroupFacts, GroupOffsetFacts, ProducerFacts, TopicPartition
+from recovery.errors import UsageError
+from recovery.facts import (
+    GroupFacts,
+    GroupOffsetFacts,
+    PartitionFacts,
+    ProducerFacts,
+    TopicPartition,
+)
 from recovery.formats import consumer_offsets, transaction_state
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.broker_files import read_snapshot, read_transaction_index
@@ -377,3 +384,26 @@ def test_records_that_the_bundle_took_are_written_as_they_were(seen: Seen, codec
 
     assert all(batch.validate_crc() for batch in MemoryRecords(written))
     assert "6 records" in lacks(own.bundle)[0]
+
+
+@pytest.mark.parametrize("name", ["../../etc", "..", "a/b", ""])
+def test_a_name_that_no_topic_has_is_refused(
+    seen: Seen, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle is somebody's file, and a topic's name becomes a folder's."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    [first, *rest] = seen.bundle.topics
+    forged = replace(seen.bundle, topics=(replace(first, name=name), *rest))
+    with pytest.raises(UsageError, match="is no topic"):
+        make(forged)
+
+
+def test_an_unknown_stretch_is_a_hole_up_to_its_last_offset(seen: Seen) -> None:
+    """However long it is, it takes one batch; commits say the epoch of a record in it."""
+    where = TopicPartition("idle", 0)
+    p = PartitionFacts(*where, leader_epoch=5, log_start_offset=10, high_watermark=2**40)
+    seen.epochs[where] = [(99, 2)]
+    log = data_log(seen, p, "id", lay_out(seen, p))
+    batches = [(h.base_offset, h.last_offset, h.records_count) for h in headers_of(log)]
+    assert batches == [(99, 99, 0), (2**40 - 1, 2**40 - 1, 0)]
+    assert [b.leader_epoch for b in log.batches] == [2, 2]
