@@ -61,13 +61,16 @@ def write_log(data: Path, log: NewLog) -> None:
 
 
 def _segments(log: NewLog) -> list[tuple[int, list[Batch]]]:
-    """Return the batches of each segment, by its first offset."""
-    segments: list[tuple[int, list[Batch]]] = []
+    """Return the batches of each segment, by its first offset.
+
+    A log starts where its first segment does, at the latest, also if a hole comes first.
+    """
+    segments: list[tuple[int, list[Batch]]] = [(log.log_start_offset, [])]
     for b in log.batches:
-        if not segments or b.last_offset - segments[-1][0] > SPAN:
+        if b.last_offset - segments[-1][0] > SPAN:
             segments.append((b.base_offset, []))
         segments[-1][1].append(b)
-    if not segments or log.end - segments[-1][0] > SPAN:
+    if log.end - segments[-1][0] > SPAN:
         segments.append((log.end, []))
     return segments
 

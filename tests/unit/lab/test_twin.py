@@ -398,7 +398,7 @@ def test_a_name_that_no_topic_has_is_refused(
         make(forged)
 
 
-def test_an_unknown_stretch_is_a_hole_up_to_its_last_offset(seen: Seen) -> None:
+def test_an_unknown_stretch_is_a_hole_up_to_its_last_offset(seen: Seen, tmp_path: Path) -> None:
     """However long it is, it takes one batch; commits say the epoch of a record in it."""
     where = TopicPartition("idle", 0)
     p = PartitionFacts(*where, leader_epoch=5, log_start_offset=10, high_watermark=2**40)
@@ -407,3 +407,8 @@ def test_an_unknown_stretch_is_a_hole_up_to_its_last_offset(seen: Seen) -> None:
     batches = [(h.base_offset, h.last_offset, h.records_count) for h in headers_of(log)]
     assert batches == [(99, 99, 0), (2**40 - 1, 2**40 - 1, 0)]
     assert [b.leader_epoch for b in log.batches] == [2, 2]
+    write_log(tmp_path, log)
+    assert sorted(path.name for path in (tmp_path / "idle-0").glob("*.log")) == [
+        f"{10:020}.log",
+        f"{2**40 - 1:020}.log",
+    ]
