@@ -111,13 +111,19 @@ def _moved(value: Any, twin: Started) -> Any:
     if not isinstance(value, Mapping):
         return value
     fields = {key: _moved(item, twin) for key, item in value.items()}
-    ahead = twin.bundle.transactions.ahead(value.get("coordinator", -1)) or 0
     for key, item in value.items():
         if isinstance(item, int) and key in _TIMES:
-            fields[key] = item + twin.shift - ahead
+            fields[key] = item + twin.shift - _ahead(twin, value.get("producer_id", -1))
         elif isinstance(item, int) and key in _BROKERS:
             fields[key] = broker_on_twin(twin.bundle, item)
     return fields
+
+
+def _ahead(twin: Started, producer_id: int) -> int:
+    """Return how far the clock of a producer id's coordinator was ahead, ms: the twin's is not."""
+    transactions = twin.bundle.transactions
+    owners = transactions.owners(producer_id)
+    return transactions.ahead(owners[0].coordinator) or 0 if owners else 0
 
 
 def _answer(

@@ -1,6 +1,7 @@
 """A context that wants a rehearsal: of that very plan, of the kinds that can be rehearsed."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,9 +9,12 @@ from eoctl.operations import kinds  # noqa: F401 - fills KINDS
 from eoctl.operations.change import rehearsals
 from eoctl.operations.change.acting import KINDS, Door, permit
 from eoctl.operations.change.rehearsals import Rehearsal
+from eoctl.operations.dashboard import rehearsing
 from eoctl.settings.context import Connect, Context, resolve
+from eoctl.stores import bundle_files, plan_files
 from recovery.change.plan import Plan, Step
-from recovery.errors import RefusedError
+from recovery.errors import RefusedError, UsageError
+from recovery.facts import BrokerFacts, CoordinatorClock
 from recovery.values import replace
 
 FAR = 2**42  # epoch ms, in the year 2109
@@ -94,3 +98,59 @@ def test_without_protection_or_for_other_kinds_nothing_is_asked() -> None:
     assert permitted(plan(), replace(dear(), require_rehearsal=False))
     assert permitted(plan("restart"), dear())
     assert rehearsals.KINDS.issubset(KINDS)
+
+
+KEPT = Path("tests/kept/0.2.0/incident.eoctl")
+
+
+def written(made: Plan, folder: Path) -> Path:
+    path = folder / "plan.json"
+    plan_files.write(made, path)
+    return path
+
+
+def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="of kind restart cannot be rehearsed"):
+        rehearsing.read(written(plan("restart"), tmp_path), KEPT)
+    with pytest.raises(RefusedError, match="the plan is for cluster c, the bundle is of"):
+        rehearsing.read(written(plan(), tmp_path), KEPT)
+    bundle, _ = bundle_files.read(KEPT)
+    assert bundle.cluster_id is not None
+    mine = plan().model_copy(update={"cluster_id": bundle.cluster_id})
+    assert rehearsing.read(written(mine, tmp_path), KEPT) == mine
+
+
+def test_only_the_cluster_its_brokers_and_its_times_differ_on_the_twin() -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    brokers = tuple(BrokerFacts(number, "h", 1) for number in (7, 101, 205))
+    clocks = (CoordinatorClock(101, 3000),)
+    [row, *rest] = bundle.transactions.rows
+    ours = replace(row, coordinator=101)
+    transactions = replace(bundle.transactions, rows=(ours, *rest), clocks=clocks)
+    twin = SimpleNamespace(
+        bundle=replace(bundle, brokers=brokers, transactions=transactions),
+        shift=50_000,
+        context=SimpleNamespace(title="lab-rehearsal", argv=("--context", "lab-rehearsal")),
+        lab=SimpleNamespace(record=SimpleNamespace(cluster_id="the twin's")),
+    )
+    facts = {"leader": 205, "leader_epoch": 9, "start_timestamp": 1_000, "partitions": ["a:7"]}
+    mine = {"start_timestamp": 10_000, "producer_id": row.producer_id}
+    parameters = mine | {"coordinator": 101, "timeout_ms": 7}
+    first = plan()
+    [step] = first.steps
+    first = first.model_copy(
+        update={
+            "observed": {"orders:3": facts, "id": mine},
+            "steps": (step.model_copy(update={"parameters": parameters}),),
+        }
+    )
+    there = rehearsing.on_twin(first, twin)  # type: ignore[arg-type]
+    assert there.cluster_id == "the twin's"
+    began = {"start_timestamp": 10_000 + 50_000 - 3000}  # its coordinator's clock was 3 s ahead
+    assert there.observed == {
+        "orders:3": facts | {"leader": 3, "start_timestamp": 51_000},
+        "id": mine | began,
+    }
+    assert there.steps[0].parameters == parameters | began | {"coordinator": 2}
+    assert (there.kind, there.scope) == (first.kind, first.scope)
+    assert there.sha256 != first.sha256
