@@ -16,7 +16,9 @@ from eoctl.operations.change.rehearsals import Rehearsal
 from eoctl.operations.dashboard import twins
 from eoctl.operations.dashboard.twins import Started, about, by_subject, verdict_text
 from eoctl.stores import bundle_files, plan_files
+from eoctl.stores.journal_files import Journal
 from recovery.answers import Answer, error_rows
+from recovery.change.journal import unfinished
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.errors import Exit, RefusedError, UsageError
@@ -81,11 +83,22 @@ def rehearse(plan: Plan, twin: Started) -> Rehearsed:
         although_it_writes=True,
     )
     acting.permit(there, door)
-    outcome = acting.execute(there, door, SECONDS)
+    try:
+        outcome = acting.execute(there, door, SECONDS)
+    finally:
+        close(there)
     after = twin.judged()
     if outcome.exit_status is Exit.OK:
         rehearsals.keep(Rehearsal(plan.sha256, twin.checksum, now_ms()))
     return Rehearsed(_answer(plan, twin, before, after, outcome), outcome)
+
+
+def close(plan: Plan) -> None:
+    """End a journal entry that a rehearsal left unfinished: its cluster is about to be deleted."""
+    journal = Journal()
+    for entry in unfinished(journal.find().entries):
+        if entry.plan.cluster_id == plan.cluster_id:
+            journal.abandon(entry.id, "a rehearsal: its twin was taken down")
 
 
 def on_twin(plan: Plan, twin: Started) -> Plan:

@@ -12,6 +12,8 @@ from eoctl.operations.change.rehearsals import Rehearsal
 from eoctl.operations.dashboard import rehearsing
 from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores import bundle_files, plan_files
+from eoctl.stores.journal_files import Journal
+from recovery.change.journal import unfinished
 from recovery.change.plan import Plan, Step
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import BrokerFacts, CoordinatorClock
@@ -154,3 +156,12 @@ def test_only_the_cluster_its_brokers_and_its_times_differ_on_the_twin() -> None
     assert there.steps[0].parameters == parameters | began | {"coordinator": 2}
     assert (there.kind, there.scope) == (first.kind, first.scope)
     assert there.sha256 != first.sha256
+
+
+def test_a_rehearsal_that_ended_midway_leaves_nothing_to_finish() -> None:
+    there = plan().model_copy(update={"cluster_id": "the twin's"})
+    for each in (there, plan(observed=2)):
+        Journal().begin(each, ["eoctl"]).close()
+    rehearsing.close(there)
+    [left] = unfinished(Journal().find().entries)
+    assert left.plan.cluster_id == "c"
