@@ -28,6 +28,7 @@ from eoctl.lab.lab_tables import (
     LabDownRow,
     LabJobRow,
 )
+from eoctl.lab.twin.rows import RehearsalRow, TwinRow
 from eoctl.render.explain import ExplainRow
 from eoctl.settings.context_rows import ContextRow, ContextSettingRow, ContextTestRow
 from recovery.audit.audit_rows import (
@@ -426,6 +427,20 @@ ENVELOPES: Mapping[str, Envelope] = {
     "lab-down": Envelope(LabDownRow),
     "lab-status": Envelope(LabBrokerRow),
     "lab-break": Envelope(GroundTruth),
+    "lab-twin": Envelope(
+        TwinRow,
+        {"lab": str, "context": str, "of_cluster_id": str | None, "twin_lacks": list[str]},
+    ),
+    "lab-rehearse": Envelope(
+        RehearsalRow,
+        {
+            "plan_sha256": str,
+            "of_cluster_id": str,
+            "outcome": str,
+            "steps": list[dict[str, str]],
+            "twin_lacks": list[str],
+        },
+    ),
     "lab-job": Envelope(LabJobRow),
     "lab-drill": Envelope(DrillRow),
     "lab-drill-ask": Envelope(DrillAnswerRow),

@@ -389,6 +389,16 @@ TREE = Branch(
                     "an incident to practise on, with a grade",
                     "eoctl lab drill overdue",
                 ),
+                "twin": Leaf(
+                    "lab.twin:twin",
+                    "an incident's bundle as a local Kafka",
+                    "eoctl lab twin incident.eoctl",
+                ),
+                "rehearse": Leaf(
+                    "lab.twin:rehearse",
+                    "try a plan on the twin of its incident",
+                    "eoctl lab rehearse plan.json incident.eoctl",
+                ),
                 "demo": Leaf(
                     "lab.kafka:demo", "start a Kafka, break it, look at it", "eoctl lab demo"
                 ),

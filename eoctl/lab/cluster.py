@@ -5,6 +5,7 @@ broker's settings, data and logs. Many processes may read a lab; one at a time s
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from eoctl.host.processes import Process, end, uninterrupted
@@ -47,12 +48,17 @@ def load(name: str = "default") -> Lab:
 
 
 def up(
-    spec: LabSpec, *, ivy_settings: Path | None = None, progress: FetchProgress = nothing
+    spec: LabSpec,
+    *,
+    ivy_settings: Path | None = None,
+    progress: FetchProgress = nothing,
+    furnish: Callable[[Lab], None] = lambda lab: None,
 ) -> Lab:
     """Start a lab, or its missing brokers, and wait until every broker sees all brokers.
 
-    A running lab of that name is returned if it fits the request. Raises UsageError (a bad spec, a
-    port that is taken, no Java), RefusedError (another lab of that name), BusyError,
+    furnish: writes into a new lab's folders before its brokers first start. A running
+    lab of that name is returned if it fits the request. Raises UsageError (a bad spec, a port that
+    is taken, no Java), RefusedError (another lab of that name), BusyError,
     UnreachableError (a broker crashed or is not ready in time: with the reason and its log). On
     failure, ends what it started.
     """
@@ -74,6 +80,7 @@ def up(
         else:
             try:
                 _make(lab, spec, runtime)
+                furnish(lab)
                 _start_missing(lab, runtime, progress)
                 if spec.secure:
                     users.grant(lab.client_properties(listener="MTLS"))

@@ -43,6 +43,7 @@ class ContextFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     properties: dict[str, str] = {}
     read_only: bool = False
     protected: bool = False
+    require_rehearsal: bool = False
     hosts: dict[str, str] = {}
     socks5: str | None = None
     token_command: str | None = None
@@ -120,6 +121,7 @@ class Context(Confidential):
     argv: tuple[str, ...]
     read_only: bool = False
     protected: bool = False
+    require_rehearsal: bool = False  # of a remedy's plan, in a protected context
     hosts: Mapping[str, str] = {}
     socks5: str | None = None
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
@@ -383,6 +385,7 @@ def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
         two_phase_patterns=entry.two_phase_patterns,
         accept_missing=entry.accept_missing,
         accept_findings=entry.accept_findings,
+        require_rehearsal=entry.require_rehearsal,
         lock_zookeeper=entry.lock_zookeeper,
         show_records=entry.show_records,
         warnings=_warnings(connect, config, name, properties),

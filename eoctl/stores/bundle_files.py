@@ -29,6 +29,7 @@ from recovery.facts import (
     BrokerFacts,
     Facts,
     GroupFacts,
+    HasPartition,
     Missing,
     ProducerFacts,
     TopicPartition,
@@ -115,6 +116,21 @@ class SeenHistory:
     producer_ids: frozenset[int] = frozenset()
 
 
+class SeenRecords(HasPartition, Value):
+    """Batches of one partition that a bundle took along, keys and values as they are.
+
+    first_offset, end_offset: what they cover. records: of data, without markers. data: the batches,
+    compressed as the log stores them, in base64.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    records: int
+    data: str
+
+
 @dataclass(frozen=True, slots=True)
 class SeenDoctor:
     """What `doctor` judges, but for the transactions, which are the bundle's; ways as pairs."""
@@ -141,7 +157,7 @@ class Bundle:
     offsets: every partition, and the holders of held ones. producers: of every partition.
     diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting and strips:
     (topic, partition, what waits or the log around its LSO) of held partitions. contests, doctor:
-    None in bundles of versions that did not look for them.
+    None in bundles of versions that did not look for them. records: only if they were asked for.
     """
 
     eoctl_version: str
@@ -168,6 +184,8 @@ class Bundle:
     strips: tuple[tuple[str, int, tuple[StripRow, ...] | None], ...] = ()
     contests: Contests | None = None
     doctor: SeenDoctor | None = None
+    records: tuple[SeenRecords, ...] = ()
+    records_missing: tuple[Missing, ...] = ()
 
     @property
     def missing(self) -> list[Missing]:
@@ -181,6 +199,7 @@ class Bundle:
             self.history.missing,
             self.topic_configs_missing,
             self.expirations_missing,
+            self.records_missing,
             () if self.contests is None else self.contests.missing,
             () if self.doctor is None else self.doctor.facts.missing,
         )

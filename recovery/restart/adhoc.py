@@ -24,7 +24,7 @@ from recovery.restart.decision import (
     gathered,
 )
 from recovery.restart.input_rules import identity, moved, readable
-from recovery.restart.observed import Log, Observed, OffsetAt, Question, Unobserved
+from recovery.restart.observed import Log, Observed, OffsetAt, Question, SameLog, Unobserved
 from recovery.restart.positions import refuse_pending, results_belong
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
@@ -143,9 +143,7 @@ def decide_adhoc(
                     topic=i.topic,
                     partition=i.partition,
                     offset=i.restart_offset,
-                    leader_epoch=commit.leader_epoch
-                    if (commit := target.commits.get(i.topic_partition)) is not None
-                    else None,
+                    leader_epoch=_record_epoch(target, i.topic_partition, observed),
                 )
             )
             for i in inputs
@@ -167,6 +165,18 @@ def _move(target: Target, partition: TopicPartition, observed: Observed) -> Inpu
     # Records above the last stable offset may still be aborted.
     checks = (*checks, readable(offset, log, "read_committed"))
     return moved(current, offset, log, "read_committed", observed, checks)
+
+
+def _record_epoch(target: Target, partition: TopicPartition, observed: Observed) -> int | None:
+    """Return the leader epoch of a commit if the record before its offset is proven to have it.
+
+    At the log's end a commit may hold the epoch of a leader that had written nothing.
+    """
+    commit = target.commits.get(partition)
+    if commit is None or commit.leader_epoch is None:
+        return None
+    standing = observed.answer(SameLog(*partition, commit.offset or 0, commit.leader_epoch))
+    return commit.leader_epoch if standing.held else None
 
 
 def _position(commit: CommitRecord) -> StoredOffset:

@@ -26,9 +26,17 @@ def create(
     history: Annotated[
         bool, option("--history", "the history of every transactional id, not only held ones")
     ] = False,
+    with_records: Annotated[
+        int,
+        option(
+            "--with-records N", "also N records of each held partition, with keys and values", min=0
+        ),
+    ] = 0,
 ) -> int:
     """Write all that the read commands see into FILE, without secrets.
 
+    `--with-records` takes the records at stake and those that wait along, from the first open
+    transaction on, for `lab twin`: whoever has the file can read them.
     Every read command takes `--from FILE` and then needs no cluster. Exit status 3: the file is
     written, but something could not be seen; or --timeout (10m) ended before everything was seen,
     and no file is written.
@@ -46,6 +54,7 @@ def create(
                 limits.settings(context),
                 pause=limits.interval,
                 history=history,
+                with_records=with_records,
                 on_part=line.write_over if line.on_terminal else None,
             ),
         )

@@ -75,6 +75,7 @@ def show(connection: Connection, output: Format) -> int:
         for key, value in (
             ("read_only", context.read_only),
             ("protected", context.protected),
+            ("require_rehearsal", context.require_rehearsal),
             ("show_records", None if context.show_records else "False"),
             ("socks5", None if context.socks5 is None else _without_login(context.socks5)),
             ("lock", lock_words(context.lock_zookeeper)),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from eoctl.host.clock import now_ms
+from eoctl.operations.change import rehearsals
 from eoctl.operations.change.steps import (
     Effect,
     Operation,
@@ -104,6 +105,7 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
             where="--plan-sha256",
             remedy="look at the plan as it is now",
         )
+    _refuse_unrehearsed(plan, door, undoes)
     if not door.yes:
         if not _confirmed(plan, door):
             raise RefusedError("not confirmed: nothing was sent", where=plan.scope)
@@ -121,6 +123,20 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
                 remedy="stop it first; or end it all the same: --although-it-writes",
             )
     return True
+
+
+def _refuse_unrehearsed(plan: Plan, door: Door, undoes: str | None) -> None:
+    """Raise RefusedError if the context wants this very plan rehearsed, and it was not."""
+    wanted = door.context.protected and door.context.require_rehearsal
+    if not wanted or not rehearsals.can_be(plan.kind) or rehearsals.find(plan.sha256):
+        return
+    if _begun(plan, undoes) is None:
+        raise RefusedError(
+            f"this context wants a rehearsal first, and plan {plan.sha256[:16]} had none here",
+            where=door.context.title,
+            remedy="`eoctl bundle create incident.eoctl`, then `eoctl lab rehearse PLAN "
+            "incident.eoctl` with this plan's file (`txn hanging --plan PLAN`)",
+        )
 
 
 def _confirmed(plan: Plan, door: Door) -> bool:

@@ -10,11 +10,13 @@ from eoctl import __version__
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pending_offsets import groups_with_pending
+from eoctl.operations.dashboard.bundled_records import records_of
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.why_answer import holder_of
 from eoctl.operations.inspect.history_answer import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.offline import Offline
+from eoctl.operations.inspect.records import permit as permit_records
 from eoctl.operations.inspect.source import StateLogs
 from eoctl.settings.context import Context
 from eoctl.stores import bundle_files
@@ -33,6 +35,7 @@ from recovery.diagnose.waiting_records import Waiting
 from recovery.facts import GroupFacts, Missing
 from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.observation import Settings
+from recovery.plurals import counted
 from recovery.values import replace
 from recovery.watch.check_rows import BundlePartRow
 
@@ -48,12 +51,17 @@ async def collect(
     *,
     pause: float,
     history: bool,
+    with_records: int = 0,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
     """Collect everything that the read commands see. history: of all ids, not only of holders.
 
-    on_part: called with a few words on what is read next.
+    with_records: how many records to take along of each held partition, with keys and values.
+    on_part: called with a few words on what is read next. Raises RefusedError if records are asked
+    for in a context that shows none.
     """
+    if with_records:
+        permit_records(context)
     begins = on_part or (lambda words: None)
     live = Live(cluster)
     begins("looking at partitions")
@@ -71,6 +79,7 @@ async def collect(
     begins("looking at groups, settings and history")
     groups, groups_missing = await live.groups(None)
     groups = await groups_with_pending(cluster, groups)
+    records, records_missing = await records_of(cluster, d.partitions, with_records)
     configs, configs_missing = await live.topic_configs(sorted({p.topic for p in d.partitions}))
     expirations, expirations_missing = await live.expirations()
     return Bundle(
@@ -98,6 +107,8 @@ async def collect(
         strips=await _strips(live, d),
         contests=contests,
         doctor=SeenDoctor.of(doctor),
+        records=records,
+        records_missing=records_missing,
     )
 
 
@@ -218,6 +229,10 @@ def _contents(schema: str, bundle: Bundle, path: Path, checksum: str) -> Answer:
         facts = b.doctor.facts
         number = len(facts.broker_settings) + len(facts.topic_settings)
         rows.append(_row("for doctor", number, facts.missing, "brokers and topics with settings"))
+    if b.records or b.records_missing:
+        taken = sum(r.records for r in b.records)
+        detail = f"WITH KEYS AND VALUES, of {counted(len(b.records), 'held partition')}"
+        rows.append(_row("records", taken, b.records_missing, detail))
     return Answer(
         schema=schema,
         cluster_id=b.cluster_id,

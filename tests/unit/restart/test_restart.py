@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eoctl.render.columns.restart import lines
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
+from recovery.inspect.commits.commit_history import CommitRecord
 from recovery.quoting import some
 from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.restart.decision import (
@@ -385,6 +386,30 @@ def test_a_move_from_a_commit_of_another_log(target: Target) -> None:
         adhoc(made, target)
     # What does not depend on the commit may be said all the same.
     assert adhoc(made, Target("to-offset", 4)).inputs[0].restart_offset == 4
+
+
+@pytest.mark.parametrize(
+    ("standing", "epoch"),
+    [
+        (Standing(True, "the record before it has leader epoch 3"), 3),
+        (Standing(None, "no record of leader epoch 3 is in the log"), None),
+    ],
+)
+def test_a_commit_of_then_keeps_its_epoch_only_if_its_record_has_it(
+    standing: Standing, epoch: int | None
+) -> None:
+    """A commit at the end may hold the epoch of a leader that wrote nothing: `apply` would refuse
+    it, as no record has that epoch. Without one, the record's own is read and kept."""
+    made = world(7)
+    commit = CommitRecord("in", 0, at=7, timestamp=1000, offset=5, leader_epoch=3)
+    target = Target("as-of", 2000, commits={PARTITION: commit}, source="__consumer_offsets:4")
+    question = SameLog("in", 0, 5, 3)
+    answers: dict[Question[Any], Any] = {}
+    while wants := wanted_adhoc(target, (PARTITION,), made.observe(answers)):
+        answers |= {w: standing if w == question else made.answer(w) for w in wants}
+    plan = decide_adhoc(target, "g", (PARTITION,), made.observe(answers))
+    [entry] = plan.store
+    assert (entry.input.offset, entry.input.leader_epoch) == (5, epoch)
 
 
 def test_pending_commits_refuse_ad_hoc_plans_too() -> None:

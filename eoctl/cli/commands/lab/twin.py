@@ -1,0 +1,57 @@
+"""`lab twin`, `lab rehearse`: an incident's bundle as a local cluster, and a plan tried there."""
+
+from pathlib import Path
+from typing import Annotated
+
+from eoctl.cli.emit import emit
+from eoctl.cli.options import Format, argument, option
+from eoctl.cli.progress import Progress, note
+from eoctl.lab.twin.rows import REHEARSAL, TWIN
+from eoctl.operations import kinds  # noqa: F401 - the twin carries out what it is given
+from eoctl.operations.dashboard import rehearsing, twins
+from eoctl.render.sanitise import visible
+from recovery.answers import worst
+
+File = Annotated[Path, argument("BUNDLE", "of `bundle create`")]
+
+
+def twin(
+    output: Format,
+    bundle: File,
+    name: Annotated[str, option("--name NAME", "of the lab")] = "twin",
+) -> int:
+    """Start a local Kafka that is the incident in BUNDLE, and judge it there as the bundle was.
+
+    Topics, offsets, producer ids, epochs, the coordinators' records and the groups' commits are
+    those of the bundle; times are moved to now, and nothing expires or is aborted by time. What
+    the bundle does not hold is said on stderr. Exit status 1: a verdict on the twin differs.
+    """
+    with Progress() as progress:
+        started = twins.start(bundle, name, progress)
+    answer = twins.compared(started)
+    emit(answer, TWIN, output)
+    for sentence in answer.extra["twin_lacks"]:
+        note(visible(sentence))
+    context = started.lab.context_name
+    note(f"next: `eoctl status --context {context}`; end it with `eoctl lab down --name {name}`")
+    return answer.exit_status
+
+
+def rehearse(
+    output: Format,
+    plan: Annotated[Path, argument("PLAN", "of `txn hanging --plan`")],
+    bundle: File,
+    name: Annotated[str, option("--name NAME", "of the lab")] = "rehearsal",
+) -> int:
+    """Carry a remedy's PLAN out on the twin of BUNDLE, and show the verdicts before and after.
+
+    The cluster of the incident is not asked. The twin is a lab, which is taken down at the end. A
+    protected context with `require_rehearsal = true` wants this of each plan of a remedy.
+    """
+    chosen = rehearsing.read(plan, bundle)
+    with Progress() as progress, rehearsing.twin_for(bundle, name, progress) as twin:
+        rehearsed = rehearsing.rehearse(chosen, twin)
+    emit(rehearsed.answer, REHEARSAL, output)
+    for step in rehearsed.outcome.steps:
+        note(visible(f"{step.step.target}: {step.status}, {step.detail}"))
+    return worst([rehearsed.outcome.exit_status, rehearsed.answer.exit_status])

@@ -1,0 +1,82 @@
+"""What `lab twin` and `lab rehearse` print: verdicts side by side, and their columns."""
+
+from eoctl.render.columns.table import TRANSACTIONAL_ID, Table, marked, plain
+from eoctl.render.tables import Column
+from recovery.answers import Answer
+from recovery.plurals import counted
+from recovery.row import Row
+
+
+class TwinRow(Row):
+    """One open transaction, or one id that holds no partition: its verdict there and here.
+
+    partition: null of such an id. bundle, twin: verdict and rule; null: there is no such
+    transaction. because: why they differ where that was to be expected, else null.
+    """
+
+    topic: str | None
+    partition: int | None
+    transactional_id: str | None
+    producer_id: int | None
+    start_offset: int | None
+    bundle: str | None
+    twin: str | None
+    equal: bool
+    because: str | None
+
+
+class RehearsalRow(Row):
+    """One open transaction before and after a plan was carried out on the twin.
+
+    verdict_before, verdict_after: with the rule; null: no such transaction. held_before,
+    held_after: offsets of its partition from the LSO to the high watermark; null of an id without
+    a partition.
+    """
+
+    topic: str | None
+    partition: int | None
+    transactional_id: str | None
+    producer_id: int | None
+    start_offset: int | None
+    verdict_before: str | None
+    verdict_after: str | None
+    held_before: int | None
+    held_after: int | None
+
+
+def _equal(answer: Answer) -> str:
+    rows = [row for row in answer.rows if isinstance(row, TwinRow)]
+    differing = sum(not row.equal for row in rows)
+    return f"{counted(len(rows), 'verdict')}, {len(rows) - differing} as in the bundle"
+
+
+_ABOUT = (
+    Column("topic", "TOPIC", "name"),
+    Column("partition", "P", "number"),
+    Column("producer_id", "PID", "number"),
+    Column("start_offset", "FROM", "number"),
+    TRANSACTIONAL_ID,
+)
+
+TWIN = Table(
+    TwinRow,
+    (
+        marked(lambda row: None if row.equal else "!"),
+        *_ABOUT,
+        *plain("text", bundle="IN THE BUNDLE", twin="ON THE TWIN", because="BECAUSE"),
+    ),
+    names=("topic", "partition", "transactional_id"),
+    summary=_equal,
+)
+
+REHEARSAL = Table(
+    RehearsalRow,
+    (
+        *_ABOUT,
+        Column("verdict_before", "VERDICT BEFORE", "text"),
+        Column("verdict_after", "VERDICT AFTER", "text", lambda row: row.verdict_after or "ended"),
+        *plain("number", held_before="HELD", held_after="HELD AFTER"),
+    ),
+    names=("topic", "partition", "transactional_id"),
+    summary=lambda answer: str(answer.extra["outcome"]),
+)

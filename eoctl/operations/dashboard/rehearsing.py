@@ -1,0 +1,174 @@
+"""`lab rehearse`: carry a plan out on the twin of its incident, and show before and after."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from eoctl.host.clock import now_ms
+from eoctl.lab.jars import FetchProgress, nothing
+from eoctl.lab.twin.build import broker_on_twin
+from eoctl.lab.twin.lacks import lacks
+from eoctl.lab.twin.rows import RehearsalRow
+from eoctl.operations.change import acting, rehearsals
+from eoctl.operations.change.acting import Door, Outcome
+from eoctl.operations.change.rehearsals import Rehearsal
+from eoctl.operations.dashboard import twins
+from eoctl.operations.dashboard.twins import Started, about, by_subject, verdict_text
+from eoctl.stores import bundle_files, plan_files
+from eoctl.stores.journal_files import Journal
+from recovery.answers import Answer, error_rows
+from recovery.change.journal import unfinished
+from recovery.change.plan import Plan
+from recovery.diagnose.diagnosis import Diagnosis
+from recovery.errors import Exit, RefusedError, UsageError
+from recovery.facts import TopicPartition
+from recovery.values import Value
+
+SECONDS = 300.0
+_BROKERS = frozenset({"leader", "coordinator"})
+_TIMES = frozenset({"start_timestamp"})
+
+
+class Rehearsed(Value):
+    """What became of a plan on the twin."""
+
+    answer: Answer
+    outcome: Outcome
+
+
+def read(path: Path, bundle: Path) -> Plan:
+    """Return a plan that can be rehearsed on the twin of a bundle. Raises UsageError, RefusedError.
+
+    Remedies of transactions can: a twin has what they stand on. Other plans read records, or write
+    to stores that are not the twin's.
+    """
+    plan = plan_files.read(path)
+    if not rehearsals.can_be(plan.kind):
+        raise UsageError(
+            f"a plan of kind {plan.kind} cannot be rehearsed",
+            where=str(path),
+            remedy="give one of `txn hanging --plan`",
+        )
+    seen, _ = bundle_files.read(bundle)
+    if seen.cluster_id != plan.cluster_id:
+        raise RefusedError(
+            f"the plan is for cluster {plan.cluster_id}, the bundle is of {seen.cluster_id}",
+            where=str(bundle),
+            remedy="make a bundle of the cluster that the plan is for",
+        )
+    return plan
+
+
+@contextmanager
+def twin_for(bundle: Path, name: str, progress: FetchProgress = nothing) -> Iterator[Started]:
+    """Start a twin, and take it down at the end of the block."""
+    started = twins.start(bundle, name, progress)
+    try:
+        yield started
+    finally:
+        started.lab.down()
+
+
+def rehearse(plan: Plan, twin: Started) -> Rehearsed:
+    """Carry a plan out on a twin. Raises RefusedError if the twin is not as the plan expects it."""
+    before = twin.judged()
+    there = on_twin(plan, twin)
+    door = Door(
+        twin.context,
+        confirm=lambda question, word: None,
+        execute=True,
+        yes=True,
+        plan_sha256=there.sha256,
+        although_it_writes=True,
+    )
+    acting.permit(there, door)
+    try:
+        outcome = acting.execute(there, door, SECONDS)
+    finally:
+        close(there)
+    after = twin.judged()
+    if outcome.exit_status is Exit.OK:
+        rehearsals.keep(Rehearsal(plan.sha256, twin.checksum, now_ms()))
+    return Rehearsed(_answer(plan, twin, before, after, outcome), outcome)
+
+
+def close(plan: Plan) -> None:
+    """End a journal entry that a rehearsal left unfinished: its cluster is about to be deleted."""
+    journal = Journal()
+    for entry in unfinished(journal.find().entries):
+        if entry.plan.cluster_id == plan.cluster_id:
+            journal.abandon(entry.id, "a rehearsal: its twin was taken down")
+
+
+def on_twin(plan: Plan, twin: Started) -> Plan:
+    """Return the plan for the twin: its cluster, its brokers and its times; all else is equal."""
+    now = now_ms()
+    fields = _moved(plan.model_dump(mode="json"), twin)
+    return Plan.model_validate(
+        fields
+        | {
+            "cluster_id": twin.lab.record.cluster_id,
+            "context": twin.context.title,
+            "argv": twin.context.argv,
+            "created_at": now,
+            "expires_at": now + plan.expires_at - plan.created_at,
+        }
+    )
+
+
+def _moved(value: Any, twin: Started) -> Any:
+    """Return a plan's value with the twin's brokers and times."""
+    if isinstance(value, list):
+        return [_moved(item, twin) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    fields = {key: _moved(item, twin) for key, item in value.items()}
+    for key, item in value.items():
+        if isinstance(item, int) and key in _TIMES:
+            fields[key] = item + twin.shift - _ahead(twin, value.get("producer_id", -1))
+        elif isinstance(item, int) and key in _BROKERS:
+            fields[key] = broker_on_twin(twin.bundle, item)
+    return fields
+
+
+def _ahead(twin: Started, producer_id: int) -> int:
+    """Return how far the clock of a producer id's coordinator was ahead, ms: the twin's is not."""
+    transactions = twin.bundle.transactions
+    owners = transactions.owners(producer_id)
+    return transactions.ahead(owners[0].coordinator) or 0 if owners else 0
+
+
+def _answer(
+    plan: Plan, twin: Started, before: Diagnosis, after: Diagnosis, outcome: Outcome
+) -> Answer:
+    first, then = by_subject(before.everything), by_subject(after.everything)
+    held = [{p.topic_partition: p.held for p in d.partitions} for d in (before, after)]
+
+    def row(subject: twins.Subject) -> RehearsalRow:
+        topic, partition, *_ = subject
+        where = None if topic is None else TopicPartition(topic, partition or 0)
+        return RehearsalRow(
+            **about(subject, first.get(subject), then.get(subject)),
+            verdict_before=verdict_text(first.get(subject)),
+            verdict_after=verdict_text(then.get(subject)),
+            held_before=None if where is None else held[0].get(where, 0),
+            held_after=None if where is None else held[1].get(where, 0),
+        )
+
+    steps = [{"target": s.step.target, "status": s.status} for s in outcome.steps]
+    done = sum(s["status"] == "done" for s in steps)
+    return Answer(
+        "lab-rehearse",
+        after.cluster_id,
+        now_ms(),
+        [row(subject) for subject in sorted({*first, *then}, key=str)],
+        error_rows([*before.missing, *after.missing]),
+        extra={
+            "plan_sha256": plan.sha256,
+            "of_cluster_id": plan.cluster_id,
+            "outcome": f"{done} of {len(steps)} steps done on the twin",
+            "steps": steps,
+            "twin_lacks": lacks(twin.bundle),
+        },
+    )

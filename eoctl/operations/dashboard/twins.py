@@ -1,0 +1,150 @@
+"""`lab twin`: an incident as a local cluster, judged there as its bundle was."""
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from eoctl.host.clock import now_ms
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.lab.handle import Lab
+from eoctl.lab.jars import FetchProgress, nothing
+from eoctl.lab.twin import build
+from eoctl.lab.twin.lacks import in_doubt, lacks
+from eoctl.lab.twin.rows import TwinRow
+from eoctl.operations.diagnose.judging import diagnose
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Connect, Context, resolve
+from eoctl.stores import bundle_files
+from eoctl.stores.bundle_files import Bundle
+from recovery.answers import Answer, error_rows
+from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.inspect.observation import Settings
+
+LOADING_SECONDS = 60.0
+"""How long the coordinators of a twin may take to load their logs."""
+_JUDGING_SECONDS = 120.0
+
+Subject = tuple[str | None, int | None, int | None, int | None, str | None]
+"""Topic, partition, producer id, start offset; or the name of an id that holds no partition."""
+
+
+class Started:
+    """A twin that runs, and the bundle that it was made from."""
+
+    def __init__(self, bundle: Bundle, checksum: str, twin: build.Twin) -> None:
+        self.bundle = bundle
+        self.checksum = checksum
+        self.lab: Lab = twin.lab
+        self.shift = twin.shift
+        self.context: Context = resolve(Connect(context=twin.lab.context_name))
+
+    def judged(self) -> Diagnosis:
+        """Judge the twin with the limits that the bundle was judged with, once it has loaded."""
+        settings = bundle_files.judged_again(self.bundle).settings
+        end = time.monotonic() + LOADING_SECONDS
+        while True:
+            d = with_cluster(
+                self.context, _JUDGING_SECONDS, lambda cluster: _judge(cluster, settings)
+            )
+            if not d.missing or time.monotonic() > end:
+                return d
+            time.sleep(0.5)
+
+
+async def _judge(cluster: Cluster, settings: Settings) -> Diagnosis:
+    return await diagnose(cluster, Scope(), settings, pause=1.0)
+
+
+def start(path: Path, name: str, progress: FetchProgress = nothing) -> Started:
+    """Start the twin of a bundle. Raises UsageError (no bundle), and what `lab up` raises."""
+    bundle, checksum = bundle_files.read(path)
+    return Started(bundle, checksum, build.make(bundle, name, progress))
+
+
+def compared(twin: Started) -> Answer:
+    """Return the verdicts on the twin beside the bundle's."""
+    d, bundle = twin.judged(), twin.bundle
+    there = by_subject(bundle_files.judged_again(bundle).everything)
+    here = by_subject(d.everything)
+    rows = [
+        _row(subject, there.get(subject), here.get(subject), in_doubt(bundle))
+        for subject in sorted({*there, *here}, key=str)
+    ]
+    return Answer(
+        "lab-twin",
+        d.cluster_id,
+        now_ms(),
+        rows,
+        error_rows(d.missing),
+        extra={
+            "lab": twin.lab.name,
+            "context": twin.lab.context_name,
+            "of_cluster_id": bundle.cluster_id,
+            "twin_lacks": lacks(bundle),
+        },
+        judging=True,
+        finding=any(not row.equal and row.because is None for row in rows),
+    )
+
+
+def by_subject(
+    everything: Iterable[Judged | JudgedId],
+) -> dict[Subject, Judged | JudgedId]:
+    """Return verdicts by what they are about, which is equal on a twin and in its bundle."""
+    return {subject_of(j): j for j in everything}
+
+
+def subject_of(j: Judged | JudgedId) -> Subject:
+    """Return what a verdict is about."""
+    if isinstance(j, JudgedId):
+        return None, None, j.verdict.about.producer_id, None, j.name
+    a = j.about
+    return a.topic, a.partition, a.producer_id, a.start_offset, None
+
+
+def verdict_text(j: Judged | JudgedId | None) -> str | None:
+    """Return a verdict with its rule; None: there is none."""
+    return None if j is None else f"{j.verdict.name} ({j.verdict.rule})"
+
+
+def id_of(j: Judged | JudgedId | None) -> str | None:
+    """Return the transactional id that a verdict is about; None: not known."""
+    if isinstance(j, JudgedId):
+        return j.name
+    owner = j.verdict.owner if j is not None else None
+    if owner is not None:
+        return owner.transactional_id
+    names = j.history.transactional_ids if j is not None and j.history else ()
+    return names[0] if len(names) == 1 else None
+
+
+def about(subject: Subject, *seen: Judged | JudgedId | None) -> Mapping[str, Any]:
+    """Return the fields of a row that say what it is about."""
+    names = [name for j in seen if (name := id_of(j)) is not None]
+    return {
+        "topic": subject[0],
+        "partition": subject[1],
+        "producer_id": subject[2],
+        "start_offset": subject[3],
+        "transactional_id": names[0] if names else None,
+    }
+
+
+def _row(
+    subject: Subject,
+    there: Judged | JudgedId | None,
+    here: Judged | JudgedId | None,
+    prepared: frozenset[str],
+) -> TwinRow:
+    equal = verdict_text(there) == verdict_text(here)
+    name = id_of(there)
+    resent = "a decision is sent again when its coordinator loads"
+    return TwinRow(
+        **about(subject, there, here),
+        bundle=verdict_text(there),
+        twin=verdict_text(here),
+        equal=equal,
+        because=resent if not equal and name in prepared else None,
+    )

@@ -1,0 +1,167 @@
+"""A context that wants a rehearsal: of that very plan, of the kinds that can be rehearsed."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from eoctl.operations import kinds  # noqa: F401 - fills KINDS
+from eoctl.operations.change import rehearsals
+from eoctl.operations.change.acting import KINDS, Door, permit
+from eoctl.operations.change.rehearsals import Rehearsal
+from eoctl.operations.dashboard import rehearsing
+from eoctl.settings.context import Connect, Context, resolve
+from eoctl.stores import bundle_files, plan_files
+from eoctl.stores.journal_files import Journal
+from recovery.change.journal import unfinished
+from recovery.change.plan import Plan, Step
+from recovery.errors import RefusedError, UsageError
+from recovery.facts import BrokerFacts, CoordinatorClock
+from recovery.values import replace
+
+FAR = 2**42  # epoch ms, in the year 2109
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path / "state"))
+    config = tmp_path / "config.toml"
+    config.write_text(
+        "[contexts.dear]\nbootstrap_servers = 'here:1'\n"
+        "protected = true\nrequire_rehearsal = true\n"
+    )
+    monkeypatch.setenv("EOCTL_CONFIG", str(config))
+    return tmp_path / "state"
+
+
+def plan(kind: str = "txn-abort", observed: int = 1) -> Plan:
+    step = Step(action="write-marker", target="orders:3", does="it", stands_on=("orders:3",))
+    return Plan(
+        kind=kind,
+        action="abort",
+        created_at=0,
+        expires_at=FAR,
+        context="dear",
+        argv=(),
+        cluster_id="c",
+        scope="orders:3",
+        summary="",
+        lock="",
+        observed={"orders:3": observed},
+        steps=(step,),
+    )
+
+
+def dear() -> Context:
+    context = resolve(Connect(context="dear"))
+    assert (context.protected, context.require_rehearsal) == (True, True)
+    return context
+
+
+def permitted(wanted: Plan, context: Context) -> bool:
+    door = Door(
+        context, lambda question, word: None, execute=True, yes=True, plan_sha256=wanted.sha256
+    )
+    return permit(wanted, door)
+
+
+def test_only_the_rehearsed_plan_is_permitted(state: Path) -> None:
+    with pytest.raises(RefusedError, match="wants a rehearsal first") as refused:
+        permitted(plan(), dear())
+    assert "lab rehearse" in (refused.value.remedy or "")
+    rehearsals.keep(Rehearsal(plan().sha256, "00", 1))
+    assert permitted(plan(), dear())
+    with pytest.raises(RefusedError, match="wants a rehearsal"):
+        permitted(plan(observed=2), dear())
+    (state / "rehearsals" / f"{plan().sha256}.json").write_text("{")
+    with pytest.raises(RefusedError, match="wants a rehearsal"):
+        permitted(plan(), dear())
+
+
+def test_a_rehearsal_of_another_name_does_not_count(state: Path) -> None:
+    other = plan(observed=2)
+    rehearsals.keep(Rehearsal(other.sha256, "00", 1))
+    there = state / "rehearsals"
+    (there / f"{other.sha256}.json").rename(there / f"{plan().sha256}.json")
+    with pytest.raises(RefusedError, match="wants a rehearsal"):
+        permitted(plan(), dear())
+
+
+def test_it_is_asked_for_before_the_question() -> None:
+    def confirm(question: str, word: str) -> bool | None:
+        raise AssertionError(question)
+
+    with pytest.raises(RefusedError, match="wants a rehearsal"):
+        permit(plan(), Door(dear(), confirm, execute=True))
+
+
+def test_without_protection_or_for_other_kinds_nothing_is_asked() -> None:
+    assert permitted(plan(), replace(dear(), protected=False))
+    assert permitted(plan(), replace(dear(), require_rehearsal=False))
+    assert permitted(plan("restart"), dear())
+    assert rehearsals.KINDS.issubset(KINDS)
+
+
+KEPT = Path("tests/kept/0.2.0/incident.eoctl")
+
+
+def written(made: Plan, folder: Path) -> Path:
+    path = folder / "plan.json"
+    plan_files.write(made, path)
+    return path
+
+
+def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="of kind restart cannot be rehearsed"):
+        rehearsing.read(written(plan("restart"), tmp_path), KEPT)
+    with pytest.raises(RefusedError, match="the plan is for cluster c, the bundle is of"):
+        rehearsing.read(written(plan(), tmp_path), KEPT)
+    bundle, _ = bundle_files.read(KEPT)
+    assert bundle.cluster_id is not None
+    mine = plan().model_copy(update={"cluster_id": bundle.cluster_id})
+    assert rehearsing.read(written(mine, tmp_path), KEPT) == mine
+
+
+def test_only_the_cluster_its_brokers_and_its_times_differ_on_the_twin() -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    brokers = tuple(BrokerFacts(number, "h", 1) for number in (7, 101, 205))
+    clocks = (CoordinatorClock(101, 3000),)
+    [row, *rest] = bundle.transactions.rows
+    ours = replace(row, coordinator=101)
+    transactions = replace(bundle.transactions, rows=(ours, *rest), clocks=clocks)
+    twin = SimpleNamespace(
+        bundle=replace(bundle, brokers=brokers, transactions=transactions),
+        shift=50_000,
+        context=SimpleNamespace(title="lab-rehearsal", argv=("--context", "lab-rehearsal")),
+        lab=SimpleNamespace(record=SimpleNamespace(cluster_id="the twin's")),
+    )
+    facts = {"leader": 205, "leader_epoch": 9, "start_timestamp": 1_000, "partitions": ["a:7"]}
+    mine = {"start_timestamp": 10_000, "producer_id": row.producer_id}
+    parameters = mine | {"coordinator": 101, "timeout_ms": 7}
+    first = plan()
+    [step] = first.steps
+    first = first.model_copy(
+        update={
+            "observed": {"orders:3": facts, "id": mine},
+            "steps": (step.model_copy(update={"parameters": parameters}),),
+        }
+    )
+    there = rehearsing.on_twin(first, twin)  # type: ignore[arg-type]
+    assert there.cluster_id == "the twin's"
+    began = {"start_timestamp": 10_000 + 50_000 - 3000}  # its coordinator's clock was 3 s ahead
+    assert there.observed == {
+        "orders:3": facts | {"leader": 3, "start_timestamp": 51_000},
+        "id": mine | began,
+    }
+    assert there.steps[0].parameters == parameters | began | {"coordinator": 2}
+    assert (there.kind, there.scope) == (first.kind, first.scope)
+    assert there.sha256 != first.sha256
+
+
+def test_a_rehearsal_that_ended_midway_leaves_nothing_to_finish() -> None:
+    there = plan().model_copy(update={"cluster_id": "the twin's"})
+    for each in (there, plan(observed=2)):
+        Journal().begin(each, ["eoctl"]).close()
+    rehearsing.close(there)
+    [left] = unfinished(Journal().find().entries)
+    assert left.plan.cluster_id == "c"
