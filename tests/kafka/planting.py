@@ -18,6 +18,8 @@ from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.client import Client, refuse
 from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from recovery.remedy.repairs import MAX_EPOCH
 from tests.kafka.command import Ran
 from tests.unit.formats_build import Item, batch
 
@@ -48,6 +50,25 @@ async def led_in_sync(client: Client, topic: str, replicas: Sequence[int]) -> No
     while set((await client.partitions(topic))[0].in_sync or ()) != set(replicas):
         assert time.monotonic() < end, "they are not in sync"
         await asyncio.sleep(0.1)
+
+
+async def with_last_epoch(client: Client, name: str, timeout_ms: int = 60_000) -> Producer:
+    """An id after 32,766 starts: its producer has the last epoch that clients get."""
+    first = await Producer.init(client, name, timeout_ms)
+    coordinator = await client.coordinator(name)
+    start_again = messages.InitProducerIdRequest(
+        transactional_id=name,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    epoch = first.epoch
+    while epoch < MAX_EPOCH - 1:
+        answer = await client.cluster.ask(coordinator, start_again, most=4)
+        refuse(answer.error_code, f"InitProducerId of {name!r}")
+        assert answer.producer_id == first.producer_id
+        epoch = answer.producer_epoch
+    return Producer(client, first.producer_id, epoch, name)
 
 
 def numbered(count: int, producer_id: int, epoch: int, sequence: int) -> bytes:

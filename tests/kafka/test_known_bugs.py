@@ -13,12 +13,14 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.client import GROUP, TRANSACTION, Client, NewRecord, refuse
 from eoctl.lab.cluster import Lab
+from eoctl.lab.jars import KAFKA
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.doctor.known_bugs import KNOWN_BUGS
 from recovery.doctor.versions import by_hand
 from recovery.facts import TopicPartition
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import with_last_epoch
 
 pytestmark = pytest.mark.long
 
@@ -64,6 +66,7 @@ def test_each_bug_that_was_tried_is_tried_on_a_release_that_has_it() -> None:
         "KAFKA-14561": ("2.8.2",),
         "KAFKA-15449": ("2.8.2",),
         "KAFKA-14562": ("3.9.1",),
+        "KAFKA-20090": ("4.0.1",),
         "KAFKA-20734": ("4.3.1",),  # tests/kafka/test_lost_markers.py
     }
     affected = {bug.number: list(bug.affected()) for bug in KNOWN_BUGS}
@@ -236,3 +239,32 @@ def test_14055_the_cleaner_takes_a_marker_for_a_record(
         admin.add_topic(lab, f"{TOPIC}-cleaned", 1, settings)
         left.append(on(lab, cleaned(f"{TOPIC}-cleaned")))
     assert left == [False, True]
+
+
+def exhausted(name: str) -> Callable[[Client], Awaitable[tuple[str, bool]]]:
+    async def scenario(client: Client) -> tuple[str, bool]:
+        """Return the state of an id whose last epoch timed out, and whether it got another
+        producer id."""
+        last = await with_last_epoch(client, f"{name}-id", 1_000)
+        producer_id = last.producer_id
+        await last.send(name, 0, RECORD)
+        await asyncio.sleep(15)
+        transaction = await client.transaction(f"{name}-id")
+        assert transaction is not None
+        return str(transaction.state), transaction.producer_id != producer_id
+
+    return scenario
+
+
+@pytest.mark.timeout(900)
+def test_20090_an_id_that_times_out_with_its_last_epoch(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    found = []
+    for version in ("4.0.1", KAFKA):
+        settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+        lab = start_lab(LabSpec(name=f"last-{version}", kafka_version=version, settings=settings))
+        admin.add_topic(lab, TOPIC, 1, {})
+        found.append(on(lab, exhausted(TOPIC)))
+        lab.down()
+    assert found == [("CompleteAbort", False), ("CompleteAbort", True)]

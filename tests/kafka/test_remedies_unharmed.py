@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
@@ -36,6 +35,7 @@ from recovery.values import replace
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import until
+from tests.kafka.planting import with_last_epoch
 from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, relayed
 from tests.kafka.remedying import dumped_markers, read_committed
 
@@ -361,23 +361,10 @@ def test_an_id_whose_epochs_are_exhausted_is_raised_to_another_producer_id(
     name = topic(lab, 2)
 
     async def scenario(client: Client) -> None:
-        first = await Producer.init(client, f"{name}-id")
-        coordinator = await client.coordinator(f"{name}-id")
-        start_again = messages.InitProducerIdRequest(
-            transactional_id=f"{name}-id",
-            transaction_timeout_ms=60_000,
-            producer_id=-1,
-            producer_epoch=-1,
-        )
-        epoch = first.epoch
-        while epoch < MAX_EPOCH - 1:
-            answer = await client.cluster.ask(coordinator, start_again, most=4)
-            assert answer.error_code == 0
-            assert answer.producer_id == first.producer_id
-            epoch = answer.producer_epoch
-        owner = Producer(client, first.producer_id, epoch, f"{name}-id")
+        owner = await with_last_epoch(client, f"{name}-id")
+        first = owner.producer_id
         await owner.send(name, 1, [NewRecord(b"home")])
-        late = Producer(client, owner.producer_id, epoch, owner.transactional_id)
+        late = Producer(client, owner.producer_id, owner.epoch, owner.transactional_id)
         await owner.commit()
         await owner.completed()
         start = await late.write(name, 0, [NewRecord(b"stray")])
@@ -388,8 +375,8 @@ def test_an_id_whose_epochs_are_exhausted_is_raised_to_another_producer_id(
         assert [s["action"] for s in done.rows[0]["steps"]] == ["raise-id", "write-marker"]
         now = await client.transaction(f"{name}-id")
         assert now is not None
-        assert now.producer_id != first.producer_id
-        [(outcome, marked)] = dumped_markers(lab, name, 0, first.producer_id)
+        assert now.producer_id != first
+        [(outcome, marked)] = dumped_markers(lab, name, 0, first)
         assert (outcome, marked) == ("abort", MAX_EPOCH)
         assert read_committed(lab, name, 0) == [b"after"]
         with pytest.raises(WireError) as refused:
