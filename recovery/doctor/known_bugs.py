@@ -67,7 +67,7 @@ KNOWN_BUGS: tuple[KnownBug, ...] = (
     KnownBug("KAFKA-19690", (3, 6, 0), ((3, 9, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0))),
     KnownBug("KAFKA-19163", (4, 0, 0), ((4, 0, 1), (4, 1, 0)), by_hand=("4.0.0",)),
     KnownBug("KAFKA-19367", (4, 0, 0), ((4, 0, 1), (4, 1, 0)), by_hand=("4.0.0",)),
-    KnownBug("KAFKA-20090", (4, 0, 0), ((4, 3, 0),)),
+    KnownBug("KAFKA-20090", (4, 0, 0), ((4, 3, 0),), tried=("4.0.1",)),
     KnownBug("KAFKA-20734", (4, 3, 0), (), tried=("4.3.1",), needs_few_copies=True),
 )
 """Oldest fix first. KAFKA-19999 is not here: WriteTxnMarkers v2, which it is about, came with its
