@@ -154,7 +154,7 @@ def test_the_worst_finding_opened_and_aborted(walk: Walk, faults: Faults) -> Non
 
 def test_from_the_story_beside_the_list(walk: Walk, faults: Faults) -> None:
     walk.filtered("beside-walk")
-    walk.see("beside-walk:0", "at stake", "# open")  # its page, unasked, once the cursor rests
+    walk.see("beside-walk:0", "at stake", "###")  # its page, unasked, once the cursor rests
     walk.remedy()
     walk.mended(faults["beside"])
 
