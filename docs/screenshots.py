@@ -27,6 +27,7 @@ SHOTS = (
     ("partitions", "", "dark"),
     ("transactions", "", "dark"),
     ("groups", "", "light"),
+    ("group", "reporting", "light"),
     ("why", "orders:3", "dark"),
     ("timeline", "orders-enricher-0_3", "contrast"),
     ("plans", "", "dark"),
@@ -143,7 +144,7 @@ def main() -> None:
         picture = asyncio.run(shoot("incident", "overview", "", "dark", (width, height)))
         write(FOLDER / f"tui-overview-{width}x{height}.svg", picture)
     for name, about, theme in SHOTS:
-        known = "jobs" if name == "jobs" else "orders"
+        known = {"jobs": "jobs", "group": "incident"}.get(name, "orders")
         write(FOLDER / f"tui-{name}.svg", asyncio.run(shoot(known, name, about, theme, (120, 32))))
     says = f"eoctl tui: an orphan on {FOUND} is found, looked at, aborted and verified"
     write(FOLDER / "tui-incident.svg", moving(asyncio.run(film()), BACKGROUNDS["dark"], says))

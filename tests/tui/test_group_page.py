@@ -57,7 +57,7 @@ RESET = replace(
     proven=True,
 )
 KINDS = {
-    "outside of one": COMMIT,
+    "outside of transactions": COMMIT,
     "in a transaction": IN_TRANSACTION,
     "does not count": replace(IN_TRANSACTION, outcome="aborted", counts=False),
     "pending": replace(IN_TRANSACTION, outcome="pending", counts=None),
