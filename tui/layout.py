@@ -371,6 +371,7 @@ class Layout(App[str]):
             self.set_timer(left, self.rest)
             return
         self.rested = self._pointed
+        self.heat.point()
         self.tell_wants()
 
     # titles are drawn again each second, since they show an age

@@ -98,12 +98,17 @@ class HeatMap(Edged, can_focus=True):
         self.across, self.in_line, self.each = 1, 1, 1  # see `measure`
 
     def show(self, rows: tuple[TableRow, ...], *, by_age: bool) -> None:
-        """Show these partitions."""
+        """Show these partitions. Without the focus the cursor is drawn once it rests: `point`."""
         if rows is not self.rows or by_age != self.by_age:
             self._index = {row.key: number for number, row in enumerate(rows)}
             self.rows, self.by_age = rows, by_age
             self.measure()
             self.refresh()
+        elif self.has_focus:
+            self.point()
+
+    def point(self) -> None:
+        """Draw the cell of the list's cursor."""
         here = self._cursor()
         if here != self._here:
             lines = {cell // self.in_line for cell in (self._here, here) if cell >= 0}
@@ -124,6 +129,7 @@ class HeatMap(Edged, can_focus=True):
         self.each = max(1, -(-number // (self.in_line * high)))
         levels = _levels([max(map(self._value, self._of(n))) for n in range(self.length)])
         self._cells = tuple(map(self._part, range(self.length), levels))
+        self._here = self._cursor()
 
     def move(self, step: int) -> None:
         """Move the list's cursor by lines of cells."""
@@ -177,7 +183,7 @@ class HeatMap(Edged, can_focus=True):
         return tuple(parts)
 
     def body(self, y: int, width: int) -> Strip:
-        begin, here = y * self.in_line, self._cursor()
+        begin, here = y * self.in_line, self._here
         line: list[Part] = []
         for cell, (sign, own) in enumerate(self._cells[begin : begin + self.in_line], begin):
             role = "tab" if cell == here else own
