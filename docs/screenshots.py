@@ -14,6 +14,7 @@ from docs.moving import Run, Shot, moving
 from eoctl.operations.dashboard.snapshot import Snapshot
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from tui.app import Dashboard
+from tui.board.headline import QUIET
 from tui.feed.recording import read
 from tui.feed.replay import ReplayFeed
 from tui.screens.views import BY_NAME, Location
@@ -26,6 +27,7 @@ SHOTS = (
     ("partitions", "", "dark"),
     ("transactions", "", "dark"),
     ("groups", "", "light"),
+    ("group", "reporting", "light"),
     ("why", "orders:3", "dark"),
     ("timeline", "orders-enricher-0_3", "contrast"),
     ("plans", "", "dark"),
@@ -57,10 +59,14 @@ FOUND = "payments:1"  # the partition whose orphan is found and mended in the re
 MOVING = (100, 30)
 
 
-def orphaned(s: Snapshot) -> bool:
-    """FOUND has a judged orphan."""
+def findings(s: Snapshot) -> list[str]:
+    """Where something is found."""
     rows = s.hanging.rows if s.hanging is not None else ()
-    return any(isinstance(r, TxnHangingRow) and r.where == FOUND for r in rows)
+    return [r.where for r in rows if isinstance(r, TxnHangingRow) and r.verdict not in QUIET]
+
+
+def orphaned(s: Snapshot) -> bool:
+    return FOUND in findings(s)
 
 
 def moments(snapshots: list[Snapshot]) -> dict[str, int]:
@@ -71,8 +77,9 @@ def moments(snapshots: list[Snapshot]) -> dict[str, int]:
 
     found = first(orphaned)
     story = first(lambda s: s.why is not None and s.why_about == FOUND, found)
-    mended = first(lambda s: s.detail is not None and not orphaned(s), story)
-    return {"calm": found - 1, "found": found, "story": story, "mended": mended}
+    mended = first(lambda s: s.detail is not None and not findings(s), story)
+    after = first(lambda s: bool(findings(s)), mended) - 2  # before the next one begins
+    return {"calm": found - 1, "found": found, "story": story, "mended": after}
 
 
 async def film() -> list[Shot]:
@@ -97,6 +104,7 @@ async def film() -> list[Shot]:
         for seconds, number, name, about in script:
             await at_snapshot(app, pilot, number)
             app.go(Location(BY_NAME[name], about))
+            app.table.drop_gone()
             await pilot.pause(0.1)
             shots.append(Shot(seconds, [tuple(runs_of(app, y)) for y in range(MOVING[1])]))
     feed.stop()
@@ -136,7 +144,7 @@ def main() -> None:
         picture = asyncio.run(shoot("incident", "overview", "", "dark", (width, height)))
         write(FOLDER / f"tui-overview-{width}x{height}.svg", picture)
     for name, about, theme in SHOTS:
-        known = "jobs" if name == "jobs" else "orders"
+        known = {"jobs": "jobs", "group": "incident"}.get(name, "orders")
         write(FOLDER / f"tui-{name}.svg", asyncio.run(shoot(known, name, about, theme, (120, 32))))
     says = f"eoctl tui: an orphan on {FOUND} is found, looked at, aborted and verified"
     write(FOLDER / "tui-incident.svg", moving(asyncio.run(film()), BACKGROUNDS["dark"], says))

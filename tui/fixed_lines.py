@@ -112,11 +112,11 @@ def _slider(frame: "Frame", room: int, feed: "Feed") -> str:
     if room < LEAST_SLIDER or not frame.troubled or frame.position is None:
         return ""
     knob, sign, line = ("O", "!", "-") if feed.ascii_only else ("●", "!", "─")
-    of = len(frame.troubled)
-    signs = [line] * room
-    for number, troubled in enumerate(frame.troubled):
-        if troubled:
-            signs[number * (room - 1) // max(of - 1, 1)] = sign
+    of, signs = len(frame.troubled), []
+    for cell in range(room):  # of the snapshots to which a click there goes
+        first = cell * of // room
+        troubled = any(frame.troubled[first : max(first + 1, (cell + 1) * of // room)])
+        signs.append(sign if troubled else line)
     signs[(frame.position[0] - 1) * (room - 1) // max(of - 1, 1)] = knob
     return "".join(signs)
 

@@ -258,6 +258,7 @@ class Layout(App[str]):
             state.settle()
             self.side.to(0)
             self.table.show(state)
+            self.show_pictures()
         self.refocus()
         self.tell_wants()
         self.tick()
@@ -284,7 +285,8 @@ class Layout(App[str]):
             return {"page": Need(0, 1)}
         rows = len(self.table.state.order)
         if view is OVERVIEW:  # of what is within limits a few: pictures say more
-            rows = max(self.table.state.data.marked, min(rows, FEW))
+            few = FEW if self.size.width < WIDE else 4 * FEW
+            rows = max(self.table.state.data.marked, min(rows, few))
         needs = {"table": Need(max(1, rows) + FRAME_LINES, 6)}
         # a story may be shorter than the one before: the panels below it stay where they are
         self._story_lines = max(self._story_lines, self.side.length)
@@ -369,6 +371,7 @@ class Layout(App[str]):
             self.set_timer(left, self.rest)
             return
         self.rested = self._pointed
+        self.heat.point()
         self.tell_wants()
 
     # titles are drawn again each second, since they show an age

@@ -24,6 +24,7 @@ PACKAGES = {
     "mandb": "man-db",
     "systemd-analyze": "systemd",
     "debootstrap": "debootstrap",
+    "tmux": "tmux",
 }
 """Program → the Debian package that brings it."""
 NOT_RUN = "NOT RUN: "

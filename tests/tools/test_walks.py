@@ -154,7 +154,7 @@ def test_the_worst_finding_opened_and_aborted(walk: Walk, faults: Faults) -> Non
 
 def test_from_the_story_beside_the_list(walk: Walk, faults: Faults) -> None:
     walk.filtered("beside-walk")
-    walk.see("beside-walk:0", "at stake", "# open")  # its page, unasked, once the cursor rests
+    walk.see("beside-walk:0", "at stake", "###")  # its page, unasked, once the cursor rests
     walk.remedy()
     walk.mended(faults["beside"])
 
@@ -203,9 +203,7 @@ def test_why_a_group_does_not_move(walk: Walk, faults: Faults) -> None:
     walk.mended(faults["read"])
 
 
-def test_a_plan_kept_before_is_carried_out_and_verified(
-    walk: Walk, faults: Faults, lab_state: Path
-) -> None:
+def test_a_plan_kept_before_is_carried_out(walk: Walk, faults: Faults, lab_state: Path) -> None:
     plans = lab_state / "plans"
     plans.mkdir(exist_ok=True)
     where = ["--context", f"lab-{walk.lab.name}", "txn", "hanging", "kept-walk"]
@@ -215,12 +213,6 @@ def test_a_plan_kept_before_is_carried_out_and_verified(
     walk.see("planned")
     walk.remedy()
     walk.mended(faults["kept"])
-    walk.filtered("abort.*kept-walk")
-    walk.press("Enter")
-    walk.see("Plans > Change", "v verify", "journal")
-    walk.press("v")
-    walk.see("step 1 (", "): done; ")
-    walk.press("Escape")
 
 
 def test_what_is_at_stake_is_read_before_it_is_dropped(walk: Walk, faults: Faults) -> None:
@@ -249,16 +241,9 @@ def test_a_long_transaction_is_fenced_by_its_id(walk: Walk, faults: Faults) -> N
     walk.mended(faults["slow"])
 
 
-def test_two_moments_and_what_the_remedy_changed(walk: Walk, faults: Faults) -> None:
-    walk.press("m")
-    walk.see("this moment is kept")
+def test_what_was_changed_is_on_the_overview(walk: Walk, faults: Faults) -> None:
     walk.filtered("traced-walk")
     walk.remedy()
     walk.mended(faults["traced"])
-
     walk.press("Escape")
-    walk.terminal.until(lambda: "abort done traced-walk:0" in walk.terminal.screen(), 60)
-    walk.press("m")
-    walk.see("Two moments")
-    assert re.search(r"traced-walk:0 +\d+ > 0", walk.terminal.screen())
-    walk.press("Escape")
+    walk.see("abort done traced-walk:0")

@@ -35,6 +35,7 @@ from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores.journal_files import Journal
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.observation import Settings
+from recovery.values import replace
 from tests.kafka.merging import World
 from tui import panes
 from tui.feed.asking import LiveFeed
@@ -354,6 +355,24 @@ def incident(folder: Path) -> None:
             until(frames, lambda s: s.commits is not None)
 
         record(context, folder / "incident.jsonl", 12, trouble, **SLOW)
+        thinned(folder / "incident.jsonl")
+
+
+def thinned(path: Path) -> None:
+    """Keep the last and every third snapshot before it, and a log only of a new page of why.
+
+    Each look reads the log around the LSO again: the file would be three times as large.
+    """
+    chosen = list(read(path))[::-3][::-1]
+    path.unlink()
+    writer = Writer(path)
+    before: Snapshot | None = None
+    for s in chosen:
+        if before is not None and s.why is before.why and s.strip_about == before.strip_about:
+            s = replace(s, strip=before.strip)
+        writer.add(s)
+        before = s
+    writer.close()
 
 
 def replayed(lab: Lab) -> Path:

@@ -29,7 +29,7 @@ def held(s: Snapshot) -> dict[str, int]:
 
 
 def test_each_partition_whose_held_differs_is_named_with_both_numbers() -> None:
-    first, *_, last = [s for s in read(RECORDINGS / "incident.jsonl") if s.hanging]
+    first, *_, last = [s for s in read(RECORDINGS / "incident.jsonl") if s.hanging and s.groups]
     text = page(first, last)
     before, after = held(first), held(last)
     changed = {n for n in before | after if before.get(n, 0) != after.get(n, 0)}

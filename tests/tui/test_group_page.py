@@ -57,7 +57,7 @@ RESET = replace(
     proven=True,
 )
 KINDS = {
-    "outside of one": COMMIT,
+    "outside of transactions": COMMIT,
     "in a transaction": IN_TRANSACTION,
     "does not count": replace(IN_TRANSACTION, outcome="aborted", counts=False),
     "pending": replace(IN_TRANSACTION, outcome="pending", counts=None),
@@ -146,9 +146,8 @@ def test_from_the_list_of_groups_and_back() -> None:
             assert "t timeline" in lines_of(app)[-1]
             await pilot.press("t")
             assert (app.location.view, app.location.about) == (GROUP, str(row).partition("\0")[0])
-            text = " ".join(text_of(app).split())
-            assert "the recording does not have this page" in text
-            assert "offsets history" in text
+            await until(pilot, lambda: "the recording does not have this page" in text_of(app))
+            assert "offsets history" in text_of(app)
             await pilot.press("escape")
             assert (app.location.view, app.table.state.cursor) == (GROUPS, row)
 

@@ -40,7 +40,8 @@ def test_a_cell_shows_its_highest_value_and_its_worst_partition(
     rows = tuple(row(n, held, mark) for n, (held, mark) in enumerate(found))
     heat = Still(name="heat")
     heat.rows = rows
-    cells = heat._drawn()
+    heat.measure()
+    cells = heat._cells
     assert heat.each == -(-len(rows) // 8)
     assert len(cells) == heat.length <= 8
     assert all(len(sign) == heat.across and len(set(sign)) == 1 for sign, _ in cells)

@@ -11,7 +11,8 @@ from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.inspect.cluster_rows import LsoRow
 from recovery.row import ErrorRow
 from recovery.values import replace
-from tests.tui.driving import RECORDINGS
+from tests.tui.driving import RECORDINGS, recording, run, running, until
+from tui.app import Dashboard
 from tui.feed.frame import Builder, Frame
 from tui.feed.recording import Writer, read
 from tui.screens.pages import why_page
@@ -185,3 +186,25 @@ def test_a_contested_id_is_in_the_list_and_opens_its_page(
         assert "initialised 9 times" in text
         assert "which processes run with transactional.id" in " ".join(text.split())
         assert "\x1b" not in text
+
+
+def test_back_on_the_overview_all_its_panels_are_of_now() -> None:
+    """A frame that comes while another screen is shown is what its pictures show afterwards."""
+
+    def panels(app: Dashboard) -> list[str]:
+        return [panel.text() for panel in (*app.pictures, app.ends, app.changes)]
+
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+            await until(pilot, lambda: "abort done" in app.changes.text())
+            wanted = panels(app)
+            app.feed.seek_to(4)
+            await until(pilot, lambda: "abort done" not in app.changes.text())
+            await pilot.press("2")
+            app.feed.seek_to(1_000)
+            await until(pilot, lambda: app.frame is not None and len(set(app.frame.position)) == 1)  # type: ignore[arg-type]
+            await pilot.press("1")
+            await pilot.pause(0.1)
+            assert panels(app) == wanted
+
+    run(test)

@@ -9,6 +9,7 @@ from textual.command import CommandPalette
 from textual.geometry import Region, Size
 from textual.widgets import Input, OptionList
 
+from eoctl.render.words import age
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
 from recovery.values import replace
@@ -97,7 +98,7 @@ def test_ascii_edges_where_the_terminal_has_no_others() -> None:
         async with running(feed) as (app, _):
             text = text_of(app)
             assert not set(text) & set("╭╮╰╯│─")
-            assert "+- Findings 3  2 within limits ---" in text
+            assert "+- Findings 5  12 within limits" in text
 
     run(test)
 
@@ -116,7 +117,7 @@ def test_the_worst_finding_needs_no_key(size: tuple[int, int]) -> None:
             assert isinstance(worst, TxnHangingRow)
             text = text_of(app)
             row = next(line for line in lines_of(app) if "> !!" in line)
-            for cell in (worst.verdict, worst.where, "~1m", "never"):
+            for cell in (worst.verdict, worst.where, f"~{age(worst.age_seconds or 0)}", "never"):
                 assert cell in row
             assert "never ends by itself" in " ".join(text.split())
             assert f"remedy       {worst.remedy.action}: " in text

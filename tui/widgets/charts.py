@@ -100,8 +100,8 @@ def picture_lines(picture: Picture, width: int, height: int) -> list[Line]:
 def short(number: float) -> str:
     """Return a number for an axis.
 
-    >>> short(0), short(2.5), short(1204), short(1_016_400), short(25_000_000)
-    ('0', '2.5', '1204', '1016k', '25M')
+    >>> short(0), short(2.5), short(1204), short(1_016_400), short(250_000_000)
+    ('0', '2.5', '1204', '1016k', '250M')
     """
     if number < 10 and number != int(number):
         return f"{number:.1f}"

@@ -19,7 +19,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "pending": ("?", "unknown"),
     "does not count": ("x", "look"),
     "in a transaction": ("=", "good"),
-    "outside of one": ("o", "text"),
+    "outside of transactions": ("o", "text"),
 }
 _RANK = {kind: rank for rank, kind in enumerate(SIGNS)}
 
@@ -34,7 +34,7 @@ def kind_of(row: OffsetsHistoryRow) -> str:
         return "pending"
     if not row.counts:
         return "does not count"
-    return "outside of one" if row.outcome is None else "in a transaction"
+    return "outside of transactions" if row.outcome is None else "in a transaction"
 
 
 def commit_lanes(rows: Sequence[OffsetsHistoryRow], now: int, width: int) -> list[Line]:

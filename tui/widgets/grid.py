@@ -40,7 +40,7 @@ def columns(width: int, names: Sequence[str]) -> tuple[Column, ...]:
         return ((56, ("table",)), (44, ("side", "heat")))
     if width < WIDE:
         return ((56, ("table", "held", "ends")), (44, ("side", "rate", "changes")))
-    return ((38, ("table", "ends", "changes")), (34, ("side",)), (28, ("held", "rate", "age")))
+    return ((38, ("table", "age", "ends", "changes")), (34, ("side",)), (28, ("held", "rate")))
 
 
 def regions(size: Size, needs: Needs) -> dict[str, Region]:

@@ -94,38 +94,42 @@ class HeatMap(Edged, can_focus=True):
         self.picked: Callable[[], str | None] = lambda: None
         self._index: Mapping[str, int] = {}
         self._here = -1  # the cell of the list's cursor, as drawn
-        self._cells: tuple[object, Line] = ((), ())  # what the cells were made for, and they
+        self._cells: Line = ()
+        self.across, self.in_line, self.each = 1, 1, 1  # see `measure`
 
     def show(self, rows: tuple[TableRow, ...], *, by_age: bool) -> None:
-        """Show these partitions."""
+        """Show these partitions. Without the focus the cursor is drawn once it rests: `point`."""
         if rows is not self.rows or by_age != self.by_age:
             self._index = {row.key: number for number, row in enumerate(rows)}
-            self.rows, self.by_age, self._cells = rows, by_age, ((), ())
+            self.rows, self.by_age = rows, by_age
+            self.measure()
             self.refresh()
-        elif self._cursor() != self._here:
-            for cell in {self._here, self._cursor()} - {-1}:
-                self.refresh(Region(0, cell // self.in_line + EDGE, self.size.width, 1))
-        self._here = self._cursor()
+        elif self.has_focus:
+            self.point()
+
+    def point(self) -> None:
+        """Draw the cell of the list's cursor."""
+        here = self._cursor()
+        if here != self._here:
+            lines = {cell // self.in_line for cell in (self._here, here) if cell >= 0}
+            self._here = here
+            for line in lines:
+                self.refresh(Region(0, line + EDGE, self.size.width, 1))
 
     @property
     def room(self) -> int:
         """Return how many lines of cells there are."""
         return max(1, self.high)
 
-    @property
-    def across(self) -> int:
-        """Return how wide a cell is: as wide as all have room."""
-        return max(n for n in (1, 2, 3) if n == 1 or len(self.rows) <= self.wide // n * self.room)
-
-    @property
-    def in_line(self) -> int:
-        """Return how many cells there are in a line."""
-        return max(1, self.wide // self.across)
-
-    @property
-    def each(self) -> int:
-        """Return how many partitions a cell stands for."""
-        return max(1, -(-len(self.rows) // (self.in_line * self.room)))
+    def measure(self) -> None:
+        """Make the cells: how wide one is, how many are in a line, how many rows are in each."""
+        wide, high, number = self.wide, self.room, len(self.rows)
+        self.across = max(n for n in (1, 2, 3) if n == 1 or number <= wide // n * high)
+        self.in_line = max(1, wide // self.across)
+        self.each = max(1, -(-number // (self.in_line * high)))
+        levels = _levels([max(map(self._value, self._of(n))) for n in range(self.length)])
+        self._cells = tuple(map(self._part, range(self.length), levels))
+        self._here = self._cursor()
 
     def move(self, step: int) -> None:
         """Move the list's cursor by lines of cells."""
@@ -179,31 +183,31 @@ class HeatMap(Edged, can_focus=True):
         return tuple(parts)
 
     def body(self, y: int, width: int) -> Strip:
-        begin, here = y * self.in_line, self._cursor()
-        line = list(self._drawn()[begin : begin + self.in_line])
-        if begin <= here < begin + len(line):
-            line[here - begin] = (line[here - begin][0], "tab")
+        begin, here = y * self.in_line, self._here
+        line: list[Part] = []
+        for cell, (sign, own) in enumerate(self._cells[begin : begin + self.in_line], begin):
+            role = "tab" if cell == here else own
+            if line and line[-1][1] == role:
+                line[-1] = (line[-1][0] + sign, role)
+            else:
+                line.append((sign, role))
         return strip(tuple(line), self.role_theme(), width)
 
-    def _drawn(self) -> Line:
-        """Return the cells: each one's highest value, in the colour of its worst partition."""
-        made_for = (self.each, self.across, self.ascii_only)
-        if self._cells[0] != made_for:
-            values = [max(map(self._value, self._of(cell))) for cell in range(self.length)]
-            levels = _levels(values)
-            self._cells = (made_for, tuple(map(self._part, range(self.length), levels)))
-        return self._cells[1]
-
     def _part(self, cell: int, level: int) -> Part:
+        """Return a cell: the sign of its highest value, in the colour of its worst partition."""
         signs, plain, role = LEVELS[min(self._of(cell), key=urgency).mark]
         return (plain if self.ascii_only else signs)[level] * self.across, role
 
     # -- events ------------------------------------------------------------------------------
 
+    def on_resize(self, event: events.Resize) -> None:
+        self.measure()
+        self.refresh()
+
     def on_click(self, event: events.Click) -> None:
         x, y = event.x - EDGE, event.y - EDGE
         cell = y * self.in_line + x // self.across
-        if 0 <= x < self.in_line * self.across and 0 <= y < self.room and cell < self.length:
+        if 0 <= x < self.in_line * self.across and 0 <= y < self.high and cell < self.length:
             self._pick(cell)
             if event.chain > 1:
                 self.on_open()
