@@ -83,7 +83,8 @@ def _write_segment(
         for b in batches:
             file.write(b.encode())
     name.with_suffix(".index").touch()
-    newest = max(batches, key=lambda b: b.timestamp, default=None)
+    filled = [b for b in batches if not isinstance(b, NewBatch) or b.records]
+    newest = max(filled, key=lambda b: b.timestamp, default=None)
     with name.with_suffix(".timeindex").open("wb") as file:
         if newest is not None:
             file.write(struct.pack(">qi", newest.timestamp, newest.last_offset - first))

@@ -412,3 +412,4 @@ def test_an_unknown_stretch_is_a_hole_up_to_its_last_offset(seen: Seen, tmp_path
         f"{10:020}.log",
         f"{2**40 - 1:020}.log",
     ]
+    assert {p.stat().st_size for p in (tmp_path / "idle-0").glob("*.timeindex")} == {0}
