@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from eoctl.lab.breaks.stage import batch
 from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from eoctl.lab.record import LabSpec
 from recovery.facts import TopicPartition
 from tests.kafka.command import FAST, environment, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -93,23 +95,24 @@ def dumped_ids(lab: Lab) -> set[str]:
 
     The last record of an id counts; without a value it is a tombstone.
     """
-    led = leaders(lab, STATE)
+    files = [
+        str(path)
+        for number, broker in leaders(lab, STATE).items()
+        for path in sorted(Path(lab.data_folder(broker), f"{STATE}-{number}").glob("*.log"))
+    ]
+    done = kafka_tool(  # an id lives in one partition: of all files at once the order is right
+        lab,
+        "org.apache.kafka.tools.DumpLogSegments",
+        *("--transaction-log-decoder", "--files", ",".join(files)),
+    )
+    assert done.returncode == 0, done.stderr
     last: dict[str, bool] = {}
-    for number, broker in led.items():
-        folder = Path(lab.data_folder(broker)) / f"{STATE}-{number}"
-        files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
-        done = kafka_tool(
-            lab,
-            "org.apache.kafka.tools.DumpLogSegments",
-            *("--transaction-log-decoder", "--files", files),
-        )
-        assert done.returncode == 0, done.stderr
-        for line in done.stdout.splitlines():
-            if '"transactionalId"' in line:  # an id may hold whatever JSON must escape
-                text = line.partition(" key: ")[2]
-                key, end = json.JSONDecoder().raw_decode(text)
-                value = text[end:].removeprefix(" payload: ")
-                last[key["data"]["transactionalId"]] = value.startswith("{")
+    for line in done.stdout.splitlines():
+        if '"transactionalId"' in line:  # an id may hold whatever JSON must escape
+            text = line.partition(" key: ")[2]
+            key, end = json.JSONDecoder().raw_decode(text)
+            value = text[end:].removeprefix(" payload: ")
+            last[key["data"]["transactionalId"]] = value.startswith("{")
     return {name for name, lives in last.items() if lives}
 
 
@@ -340,17 +343,19 @@ def test_status_says_where_the_cleaner_stops_for_an_hour_and_nothing_else(
 
 
 def test_rules_of_check_count_as_kafkas_tools_do(
-    lab1: Lab, topic: MakeTopic, tmp_path: Path
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, tmp_path: Path
 ) -> None:
-    name = topic(lab1, partitions=2)
-    asyncio.run(_write_to(lab1, name, {f"{name}-{n}": [0, 1] for n in range(3)}))
-    described = AdminClient(lab1.client_properties()).list_topics(timeout=20).topics
+    """A lab of its own: Kafka's tool is run for each partition of the cluster."""
+    lab = start_lab(LabSpec(name="counted"))
+    name = topic(lab, partitions=2)
+    asyncio.run(_write_to(lab, name, {f"{name}-{n}": [0, 1] for n in range(3)}))
+    described = AdminClient(lab.client_properties()).list_topics(timeout=20).topics
     states = sum(  # the only broker leads every partition of every topic, internal ones too
-        len(described_producers(lab1, each, number))
+        len(described_producers(lab, each, number))
         for each, found in described.items()
         for number in found.partitions
     )
-    ids = len(dumped_ids(lab1))
+    ids = len(dumped_ids(lab))
     assert states >= 6
     assert ids >= 3
     config = tmp_path / "config.toml"
@@ -358,9 +363,7 @@ def test_rules_of_check_count_as_kafkas_tools_do(
         f"[check]\nproducer_states = {states}\n"
         f'transactional_ids = {ids + 1}\ninternal_topic_bytes = "1TiB"\n'
     )
-    ran = eoctl(
-        *("check", "-o", "json", *FAST), lab=lab1, env=environment(EOCTL_CONFIG=str(config))
-    )
+    ran = eoctl(*("check", "-o", "json", *FAST), lab=lab, env=environment(EOCTL_CONFIG=str(config)))
     rows = {row["rule"]: row for row in ran.rows}
     assert rows["producer_states"]["observed"] == states
     assert (rows["producer_states"]["ok"], rows["transactional_ids"]["ok"]) == (False, True)
