@@ -33,8 +33,13 @@ Start = Callable[[Lab, str, str, str], AbstractContextManager[Living]]
 
 
 @pytest.fixture(scope="module", params=[2, 1], ids=["tv2", "tv1"])
-def lab(start_lab: Callable[[LabSpec], Lab], request: pytest.FixtureRequest) -> Iterator[Lab]:
-    made = start_lab(LabSpec(name=f"living{request.param}", transaction_version=request.param))
+def lab(
+    lab1: Lab, start_lab: Callable[[LabSpec], Lab], request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    if request.param == 2:
+        yield lab1
+        return
+    made = start_lab(LabSpec(name="living1", transaction_version=1))
     yield made
     made.down()
 

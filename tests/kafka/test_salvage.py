@@ -42,11 +42,10 @@ POINTS = (
 
 
 @pytest.fixture(scope="module", params=only_here([1, 2], 2))
-def lab(request: pytest.FixtureRequest, start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    version = request.param
-    return start_lab(
-        LabSpec(name=f"salvage-v{version}", transaction_version=version, settings=SOON)
-    )
+def lab(request: pytest.FixtureRequest, lab1: Lab, start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    if request.param == 2:
+        return lab1
+    return start_lab(LabSpec(name="salvage-v1", transaction_version=1, settings=SOON))
 
 
 @dataclass
