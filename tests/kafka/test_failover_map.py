@@ -257,10 +257,22 @@ def test_a_right_that_is_missing_is_named(
         new = tmp_path / f"{operation}.map"
         with rights(secure_lab, "viewer", ("TOPIC", world.topic, operation), deny=True):
             assert "TOPIC_AUTHORIZATION_FAILED" in keep(world, new, status=3).text
-            if operation == "READ":
-                ran = world.plan(group, *names)
-                assert (ran.status, "TOPIC_AUTHORIZATION_FAILED" in ran.text) == (3, True)
+            # a topic that is hidden has no commits, unless it is named
+            ran = world.plan(group, *names, "--topic", world.topic)
+            assert (ran.status, operation in ran.text) == (3, True), ran.text
         assert not new.exists(), "nothing of it was read"
+    with rights(secure_lab, "viewer", ("GROUP", "*", "DESCRIBE"), deny=True):
+        seen = tmp_path / "groups.map"
+        ran = keep(world, seen, status=3)
+        assert (ran.json["commits"], ran.rows[0]["pairs"]) == (0, 40)
+        assert "GROUP_AUTHORIZATION_FAILED" in ran.text
+        assert world.plan(group, *names).status == 3
+        # what was seen of the group before stays in a map
+        ran = keep(world, file, status=3)
+        assert (ran.json["commits"], ran.rows[0]["new_pairs"]) == (1, 0)
+    refused = plan(world, group, seen)
+    assert (refused.status, "it has committed nothing" in refused.text) == (4, True)
+    assert plan(world, group, file).status == 0
 
 
 def _made_again(lab: Lab, name: str) -> None:
