@@ -116,7 +116,10 @@ class _Failover:
 
     def _nothing_committed(self) -> RefusedError:
         name, group = self._source.name, self._asked.group
-        remedy = f"see `eoctl offsets show --group {group} --context {name}`"
+        remedy = (
+            f"see `eoctl offsets show --group {group} --context {name}`; what it has committed "
+        )
+        remedy += "on topics without DESCRIBE is hidden: name them with --topic"
         if self._asked.maps:
             remedy = "a map has what groups had committed at its last look: see `commits` in it"
         return RefusedError(
