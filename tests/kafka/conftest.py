@@ -60,23 +60,23 @@ def lab_state() -> Iterator[Path]:
             os.environ["EOCTL_STATE_DIR"] = before
 
 
-QUIET = {
+STATE_PARTITIONS = 10
+SMALL = {
+    "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
+    "offsets.topic.num.partitions": "10",
     "num.io.threads": "3",
     "num.network.threads": "1",
     "metadata.max.idle.interval.ms": "10000",
     "min.insync.replicas": "1",
 }
-"""A broker that idles in half of the processor time: few threads that wake, no records of nothing.
+"""A broker that starts, and idles, in half of the processor time.
+
+Kafka's own topics have 10 partitions instead of 50: each lab makes them on first use, and a broker
+that was killed checks them all. Few threads wake. Where nothing is to be written, a controller
+writes a record of nothing each 500 ms by default.
 
 One copy suffices, as by Kafka's default: some tests write while two of three brokers are away.
-
-Where nothing is to be written, a controller writes such a record each 500 ms by default.
 """
-SMALL = QUIET | {
-    "transaction.state.log.num.partitions": "10",
-    "offsets.topic.num.partitions": "10",
-}
-"""Kafka's own topics in 10 partitions instead of 50, which each lab makes on first use."""
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def lab3(lab_state: Path) -> Lab:
 
     Which then takes its partitions back within seconds, for the tests that follow.
     """
-    return up(LabSpec(name="three", brokers=3, settings=QUIET | REBALANCE))
+    return up(LabSpec(name="three", brokers=3, settings=SMALL | REBALANCE))
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from recovery.formats.coordinator import coordinator_partition
 from tests.kafka.command import eoctl
-from tests.kafka.conftest import MakeTopic
+from tests.kafka.conftest import STATE_PARTITIONS, MakeTopic
 from tests.kafka.tools import admin_clients, kafka_tool
 from tests.share import share
 
@@ -208,9 +208,9 @@ def test_producers_follow_known_sends(lab3: Lab, topic: MakeTopic) -> None:
 def ids_of_every_coordinator_partition(prefix: str) -> list[str]:
     found: dict[int, str] = {}
     number = 0
-    while len(found) < 50:
+    while len(found) < STATE_PARTITIONS:
         name = f"{prefix}-{number}"
-        found.setdefault(coordinator_partition(name), name)
+        found.setdefault(coordinator_partition(name, STATE_PARTITIONS), name)
         number += 1
     return list(found.values())
 
@@ -230,7 +230,9 @@ def test_txn_list_covers_every_coordinator(lab3: Lab, troubles: list[GroundTruth
         for path in Path(lab3.data_folder(broker)).glob("__transaction_state-*/*.log")
         if path.stat().st_size
     ]
-    assert {path.parent.name for path in logs} == {f"__transaction_state-{n}" for n in range(50)}
+    assert {path.parent.name for path in logs} == {
+        f"__transaction_state-{n}" for n in range(STATE_PARTITIONS)
+    }
     ran = eoctl("txn", "list", "-o", "json", lab=lab3)
     assert ran.status == 0, ran.stderr
     lines = tool(lab3, "TransactionsCommand", "list").splitlines()[1:]
@@ -248,7 +250,7 @@ def test_txn_list_covers_every_coordinator(lab3: Lab, troubles: list[GroundTruth
     assert ours == theirs
     assert set(ids) <= {row["transactional_id"] for row in ran.rows}
     assert {row["coordinator"] for row in ran.rows} == {1, 2, 3}
-    assert ran.json["coordinators"] == ran.json["coordinators_seen"] == 50
+    assert ran.json["coordinators"] == ran.json["coordinators_seen"] == STATE_PARTITIONS
     found = eoctl("txn", "list", "--state", "ongoing", "-o", "name", lab=lab3).stdout.split()
     assert set(found) == {row["transactional_id"] for row in ran.rows if row["state"] == "Ongoing"}
     open_ids = {t.transactional_id for t in troubles if t.kind in ("open", "mixed")}
@@ -276,9 +278,9 @@ def test_coordinator_of_an_id_is_the_one_kafka_finds(lab3: Lab) -> None:
 
     state = AdminClient(lab3.client_properties()).list_topics("__transaction_state", timeout=20)
     leaders = {p.id: p.leader for p in state.topics["__transaction_state"].partitions.values()}
-    assert len(leaders) == 50
+    assert len(leaders) == STATE_PARTITIONS
     assert set(leaders.values()) == {1, 2, 3}
-    expected = {name: leaders[coordinator_partition(name, 50)] for name in ids}
+    expected = {name: leaders[coordinator_partition(name, STATE_PARTITIONS)] for name in ids}
     assert found == expected
 
 
@@ -298,10 +300,10 @@ def test_coordinator_partition_is_where_the_record_lies(lab3: Lab) -> None:
             "enable.auto.commit": False,
         }
     )
-    consumer.assign([TopicPartition("__transaction_state", n, 0) for n in range(50)])
+    consumer.assign([TopicPartition("__transaction_state", n, 0) for n in range(STATE_PARTITIONS)])
     lies: dict[str, int] = {}
     ended = 0
-    while ended < 50:
+    while ended < STATE_PARTITIONS:
         message = consumer.poll(20)
         assert message is not None
         if error := message.error():
@@ -314,7 +316,7 @@ def test_coordinator_partition_is_where_the_record_lies(lab3: Lab) -> None:
         lies[key[4:].decode()] = message.partition()
     consumer.close()
     assert {name: lies[name] for name in ids} == {
-        name: coordinator_partition(name, 50) for name in ids
+        name: coordinator_partition(name, STATE_PARTITIONS) for name in ids
     }
 
 

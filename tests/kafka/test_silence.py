@@ -22,7 +22,7 @@ from recovery.inspect.observation import Settings
 from recovery.remedy.repairs import MarkerRequest
 from recovery.values import replace
 from tests.kafka.command import eoctl
-from tests.kafka.conftest import MakeTopic
+from tests.kafka.conftest import STATE_PARTITIONS, MakeTopic
 from tests.kafka.diagnosing import judged, rule_of, rule_of_id
 from tests.kafka.planting import as_published
 
@@ -166,7 +166,7 @@ def test_a_decided_id_whose_log_takes_no_record_says_what_to_restore(lab3: Lab) 
         assert (verdict.name, verdict.rule) == (truth.verdict, truth.rule)
         assert verdict.proven_outcome == "commit"
         assert verdict.remedy.action == "restore-leader"
-        home = coordinator_partition(name)
+        home = coordinator_partition(name, STATE_PARTITIONS)
         assert verdict.remedy.partitions == (f"{STATE}:{home}",)
         assert dict(verdict.remedy.refused)["restart-coordinator"]
         page = eoctl("why", "--transactional-id", name, "--stuck-after", "1s", *QUICKLY, lab=lab3)
