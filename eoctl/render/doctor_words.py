@@ -14,7 +14,7 @@ from recovery.answers import Answer
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.findings import ALL, NOT_KEPT, Change, DoctorFacts, Finding, Sign
+from recovery.doctor.findings import ALL, NOT_KEPT, NOT_READ, Change, DoctorFacts, Finding, Sign
 from recovery.doctor.known_bugs import LAST_READ
 from recovery.doctor.narrowing import OF_THE_CLUSTER
 from recovery.doctor.setting_names import REPLICATION
@@ -47,9 +47,17 @@ def remedy_of(rule: str, finding: Finding) -> str:
             return "Ask the cluster: leave out --from."
         if UNSUPPORTED in errors:
             return "No right shows it: these brokers do not know the request. Upgrade them first."
+        if errors == {NOT_READ}:
+            return _NOT_READ_REMEDY
         return "Ask again once the brokers answer."
     kind, _, right = finding.lacks.partition(": ")
     return f"Grant {right} on {'the cluster' if kind == 'cluster' else kind}, then ask again."
+
+
+_NOT_READ_REMEDY = (
+    "Ask about one name: `eoctl txn history ID`, `eoctl doctor GROUP`; or about all when fewer "
+    "transactions run."
+)
 
 
 def _version_remedy(version: Data, bug: str | None) -> str:

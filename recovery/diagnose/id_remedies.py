@@ -1,14 +1,14 @@
 """Choose the way out for a transactional id that is stuck or cannot write its marker.
 
-KAFKA-19999: before the fix (in 4.2.0) a partition refuses a marker of transactions version 2 that
-it already has, and the coordinator then never finishes. A coordinator that reloads sends every
-marker of a Prepare* again. So a reload is advised only if no named partition has its marker yet.
+KAFKA-19999: without its fix (`FIX`) a partition refuses a marker of transactions version 2 that it
+already has, and the coordinator then never finishes. A coordinator that reloads sends every marker
+of a Prepare* again. So a reload is advised only if no named partition has its marker yet.
 """
 
 from collections.abc import Sequence
 
 from recovery.diagnose.evidence import Evidence
-from recovery.diagnose.remedies import NO_RESTART, ONLY_IF_GONE, Remedy
+from recovery.diagnose.remedies import FIX, NO_RESTART, ONLY_IF_GONE, Remedy
 from recovery.facts import TransactionFacts
 from recovery.inspect.id_facts import IdFacts, Refusing
 from recovery.plurals import counted
@@ -145,8 +145,7 @@ def _when_it_ends(look: IdFacts, by_epoch_alone: bool, client_version: int | Non
     if by_epoch_alone:
         catch_up = f"the leader epoch of __transaction_state:{look.state_partition} has caught up"
         if client_version is None or client_version >= 2:
-            catch_up += " (with transactions version 2 only on brokers that have KAFKA-19999's "
-            catch_up += "fix, as 4.3.1 has)"
+            catch_up += f" (with transactions version 2 only on brokers with {FIX})"
         catch_up += ", or after "
     return (
         f"it stays {look.row.state} until its coordinator reloads after {catch_up}the partition "
@@ -232,9 +231,9 @@ def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy
         does = "its coordinator has only to write its last record: see its broker's log"
         return Remedy("none", log_words + does, (_UNTIL,), refused, row.transactional_id)
     does = (
-        "its coordinator sends markers again that were written before, and these are refused "
-        "(KAFKA-19999): upgrade the brokers (4.2.0 has the fix), or have its coordinator reload "
-        "after the partitions have forgotten the producer (producer.id.expiration.ms, 24 h)"
+        "its coordinator may send markers again that were written before, and brokers without "
+        f"{FIX} refuse these: upgrade them, or have its coordinator reload after the partitions "
+        "have forgotten the producer (producer.id.expiration.ms, 24 h)"
     )
     return Remedy(
         "none",

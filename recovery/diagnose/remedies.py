@@ -47,11 +47,15 @@ ONLY_IF_GONE = (
 )
 
 
+FIX = "the fix of KAFKA-19999 (each release of Apache Kafka that needs it has it, since 4.2.0)"
+"""Markers that need it came with it. Sources: apache/kafka pull request 21176, which Jira calls
+resolved on 2025-12-28; class files of kafka-storage 4.2.0, which have it, and of 4.0.1, which
+refuses no marker of the epoch that it has."""
 NO_RESTART = (
     "restart-coordinator",
     (
-        "it sends every marker again; brokers without the fix of KAFKA-19999 (4.2.0 has it) "
-        "refuse those that are written, and it never finishes"
+        f"it sends every marker again; brokers without {FIX} refuse those that are written, and it "
+        "never finishes"
     ),
 )
 
@@ -121,8 +125,7 @@ def unblock_markers(c: Case) -> Remedy:
         return Remedy(
             "none",
             "every partition has a leader, and some may already have their marker: "
-            "upgrade their brokers to a version with the fix of KAFKA-19999 (4.2.0 has it), then "
-            "restart the coordinator",
+            f"make sure that their brokers have {FIX}, then restart the coordinator",
             refused=(*refused, NO_RESTART),
         )
     return Remedy(

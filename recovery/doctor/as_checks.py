@@ -21,6 +21,14 @@ def check_rows(found: Found, rules: Sequence[DoctorRule], accepted: Found = ()) 
     ]
 
 
+def unseen_rows(rules: Sequence[DoctorRule], why: str) -> list[CheckRow]:
+    """Return a row per rule that says that nobody knows. why: one sentence."""
+    return [
+        check_row(PREFIX + rule.name, 1, None, "findings", why, finding=False, unsure=True)
+        for rule in rules
+    ]
+
+
 def _row(rule: DoctorRule, mine: Sequence[Finding], accepted: Sequence[Finding]) -> CheckRow:
     certain = [f for f in mine if f.state == "finding"]
     words = [some([_subject(f) for f in certain])] if certain else ["none"]

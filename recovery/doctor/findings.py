@@ -17,6 +17,8 @@ ALL = "*"
 """The subject of a finding that is about the cluster as one, or about any of a kind."""
 NOT_KEPT = "NOT_IN_BUNDLE"
 """The error of what a bundle does not hold."""
+NOT_READ = "NOT_READ"
+"""The error of what the bounds of a reading left out."""
 NOT_SEEN = "not-seen"
 """The code of a sign that says what is among the facts' `missing`, and why."""
 MOST_NAMED = 3  # in a sign; its `number` counts all
@@ -64,10 +66,10 @@ class DoctorFacts(Value):
     that began or committed one within minutes; missing_versions: partitions that hide others.
     commit_ways: how groups commit, by group and partition, of what was read of
     `__consumer_offsets`. versions_from, commits_from: epoch ms from which on all partitions were
-    read, None = as far back as asked; versions_unfinished, commits_unfinished: partitions that were
-    not read to their end. outages, outages_from, outages_unfinished: of `__transaction_state` too,
-    over a day, read only if an id is named as Flink's sinks form it. outputs: producers of
-    exclusive outputs, with their owners; None: no application file was given.
+    read, None = as far back as asked, or `missing` says it; commits_unfinished: partitions that
+    were not read to their end. outages, outages_from: of `__transaction_state` too, over a day,
+    read only if an id is named as Flink's sinks form it. outputs: producers of exclusive outputs,
+    with their owners; None: no application file was given.
     """
 
     now: int
@@ -88,7 +90,6 @@ class DoctorFacts(Value):
     broker_version: VersionRange | None = None
     client_versions: Mapping[str, int] = msgspec.field(default_factory=dict)
     versions_from: int | None = None
-    versions_unfinished: int = 0
     missing_versions: tuple[Missing, ...] = ()
     commit_ways: Mapping[OffsetKey, CommitWays] = msgspec.field(default_factory=dict)
     commits_from: int | None = None
@@ -96,7 +97,6 @@ class DoctorFacts(Value):
     missing_commits: tuple[Missing, ...] = ()
     outages: tuple[Outage, ...] = ()
     outages_from: int | None = None
-    outages_unfinished: int = 0
     missing_outages: tuple[Missing, ...] = ()
     outputs: Facts | None = None
 

@@ -70,8 +70,8 @@ KNOWN_BUGS: tuple[KnownBug, ...] = (
     KnownBug("KAFKA-20090", (4, 0, 0), ((4, 3, 0),), tried=("4.0.1",)),
     KnownBug("KAFKA-20734", (4, 3, 0), (), tried=("4.3.1",), needs_few_copies=True),
 )
-"""Oldest fix first. KAFKA-19999 is not here: WriteTxnMarkers v2, which it is about, came with its
-fix in 4.2.0, so no release of Apache Kafka has it."""
+"""Oldest fix first. KAFKA-19999 is not here: each release of Apache Kafka that needs its fix has
+it, since 4.2.0."""
 
 
 def bugs_of(seen: VersionRange) -> list[Suspicion]:

@@ -106,20 +106,22 @@ def check_samples(
         Sample("eoctl_coordinators_unavailable", unavailable(t), cluster),
     ]
     for row in rows:
-        samples += [
-            Sample(
-                "eoctl_check_rule",
-                int(RESULTS[row.ok] == result),
-                (*cluster, ("rule", row.rule), ("result", result)),
-            )
-            for result in RESULTS.values()
-        ]
+        samples += rule_samples(context, row)
         if row.rule in OF_RULES and row.observed is not None:
             samples.append(Sample(OF_RULES[row.rule], row.observed, cluster))
         if row.rule == "groups_pending":
             pending = len(pending_groups(observed.groups or ()))
             samples.append(Sample("eoctl_groups_pending", pending, cluster))
     return samples
+
+
+def rule_samples(context: str, row: CheckRow) -> list[Sample]:
+    """Return a rule's state: 1 for the one that it is in, 0 for the others."""
+    labels = (("context", context), ("rule", row.rule))
+    return [
+        Sample("eoctl_check_rule", int(RESULTS[row.ok] == result), (*labels, ("result", result)))
+        for result in RESULTS.values()
+    ]
 
 
 def unseen_samples(context: str, now: int, *, up: bool) -> list[Sample]:

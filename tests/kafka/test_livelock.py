@@ -1,7 +1,7 @@
 """A coordinator that reloads sends markers again that are written: refused, it never finishes.
 
-KAFKA-19999 is about that. Kafka 4.2.0 has its fix, and 4.1.0 does not refuse them yet (tried);
-4.3.1 refuses them still while something is open with the marker's own epoch.
+KAFKA-19999 is about that. 4.1.0 does not refuse them (tried), 4.2.0 has the fix (read); 4.3.1
+refuses them still while something is open with the marker's own epoch.
 """
 
 import asyncio

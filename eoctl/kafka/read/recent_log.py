@@ -42,7 +42,9 @@ FIRST_OFFSETS = 5_000
 for."""
 LONGER = 8
 """How many times as much is read next, from its oldest record on, since sinks take records in
-order. What was read before is then read again: an eighth of it."""
+order, so that what was read before is read again; if two such steps reach a bound, one does."""
+SPARE = 0.8
+"""The part of the bytes that the next step may take, since older records may be larger."""
 
 R = TypeVar("R")
 S = TypeVar("S", bound="Sink")
@@ -102,21 +104,36 @@ async def newest(
     On a slow line fewer are read, the newest ones: a longer reading that cannot be completed is
     dropped, and the shorter one before it counts.
     """
+    # half of what the command has left is for the rest of it, as to say what was not read
+    seconds = cluster.deadline.half_for(bounds.seconds)
     clock = asyncio.get_running_loop().time
-    until = clock() + bounds.seconds
+    until = clock() + seconds
+    bounds = replace(bounds, seconds=seconds)
     every = await _tails(cluster, topic, partitions, since, bounds)
     offsets = min(FIRST_OFFSETS, bounds.offsets)
-    tail = await _read(cluster, every.newest(offsets), sink(), bounds.seconds)
-    while not tail.ends and offsets < every.offsets and offsets < bounds.offsets:
+    tail = await _read(cluster, every.newest(offsets), sink(), until - clock())
+    while not tail.ends:
         left = until - clock()
-        if left < tail.seconds * LONGER:
+        longer = next_step(tail, offsets, min(every.offsets, bounds.offsets), left)
+        if longer <= offsets:
             break
-        offsets = min(offsets * LONGER, bounds.offsets)
-        longer = await _read(cluster, every.newest(offsets), sink(), left)
-        if longer.ends:
+        again = await _read(cluster, every.newest(longer), sink(), left)
+        if again.ends:
             break
-        tail = longer
+        tail, offsets = again, longer
     return tail
+
+
+def next_step(tail: "Tail[S]", offsets: int, most: int, left: float) -> int:
+    """Return how many offsets to read next: as many as `most`, the bytes and the time allow.
+
+    tail: what `offsets` of them took. left: seconds. No more than `offsets`: do not read again.
+    """
+    by_size = int(offsets * tail.tails.bounds.size * SPARE // max(1, tail.size))
+    most = min(most, by_size)
+    step = offsets * LONGER
+    steps = [most, step] if most <= step * LONGER else [step]
+    return next((n for n in steps if n * tail.seconds <= left * offsets), offsets)
 
 
 async def _read(cluster: Cluster, tails: "Tails", sink: S, seconds: float) -> "Tail[S]":
@@ -221,8 +238,8 @@ class Tail(Generic[S]):
     """What was read of the ranges. ends: of those that are not read to their end yet.
 
     unreached: partitions of ranges of which nothing was read. newest: partition → epoch ms of the
-    newest record that was read, by its coordinator's clock. seconds: how long it took; late: it was
-    ended since that was too long.
+    newest record that was read, by its coordinator's clock. size: bytes read. seconds: how long it
+    took; late: it was ended since that was too long.
     """
 
     def __init__(self, tails: Tails, sink: S) -> None:
@@ -234,13 +251,13 @@ class Tail(Generic[S]):
         self.newest: dict[int, int] = {}
         self.seconds = 0.0
         self.late = False
-        self._size = 0
+        self.size = 0
         self._oldest: dict[int, int] = {}
 
     @property
     def stopped(self) -> bool:
         """Return True if a bound was reached."""
-        return self.sink.full or self._size >= self.tails.bounds.size
+        return self.sink.full or self.size >= self.tails.bounds.size
 
     def take(self, item: Chunk | Ended) -> None:
         """Add what the reader gives; after an error nothing more of that partition."""
@@ -251,7 +268,7 @@ class Tail(Generic[S]):
             if item.error is not None:
                 self.failed.setdefault(number, item.error)
             return
-        self._size += len(item.records)
+        self.size += len(item.records)
         if item.next_offset >= self.ends.get(number, 0):
             self.ends.pop(number, None)
         if number not in self.failed:
@@ -297,7 +314,7 @@ class Tail(Generic[S]):
     def _why(self) -> str:
         """Return which bound ended the reading."""
         if self.late:
-            return f"since that takes longer than {self.tails.bounds.seconds:g} s from here"
+            return f"since that takes longer than {self.tails.bounds.seconds:.2g} s from here"
         if self.sink.full:
             return "since there are more ids than are kept"
         return f"since there are more than {self.tails.bounds.size >> 20} MiB"

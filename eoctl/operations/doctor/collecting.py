@@ -14,7 +14,7 @@ from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.group_commits import recent_commits
 from eoctl.kafka.read.recent_log import OF_HEADS, OF_RECORDS, Tail, newest_states
-from eoctl.operations.doctor.recent_states import RecentStates
+from eoctl.operations.doctor.recent_states import RecentStates, outages_seen, versions_seen
 from eoctl.operations.inspect.lists import Scope, ever_begun, look_at_offsets
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS, commit_ways
@@ -139,39 +139,17 @@ async def _states(cluster: Cluster, facts: DoctorFacts) -> Part:
     begin = facts.now - DAY if jobs else since
     bounds = OF_HEADS if has_numpy() else OF_RECORDS
     recent = await newest_states(cluster, begin, lambda: RecentStates(since), bounds)
-    part = _versions(recent, since) if versions else {}
-    return part | await _outages(cluster, recent) if jobs else part
-
-
-States = Tail[RecentStates] | Missing
-
-
-def _versions(recent: States, since: int) -> Part:
-    """Return the protocol that ids spoke. since: epoch ms."""
     if isinstance(recent, Missing):
-        return {"missing_versions": (recent,)}
-    result = "which protocol ids there speak is not seen"
-    begin = recent.read_from
-    return {
-        "client_versions": recent.sink.versions,
-        "versions_from": begin if begin is not None and begin > since else None,
-        "versions_unfinished": len(recent.ends),
-        "missing_versions": (*recent.not_read(result), *recent.not_reached(result)),
-    }
+        return {"missing_versions": (recent,) * versions, "missing_outages": (recent,) * jobs}
+    part = versions_seen(recent, facts.now) if versions else {}
+    return part | await _outages(cluster, facts, recent) if jobs else part
 
 
-async def _outages(cluster: Cluster, recent: States) -> Part:
-    """Return the outages of a day."""
-    if isinstance(recent, Missing):
-        return {"missing_outages": (recent,)}
-    result = "which jobs there were away for too long is not seen"
-    found, missing = await _not_of_connect(cluster, recent.sink.sinks.outages)
-    return {
-        "outages": tuple(found),
-        "outages_from": recent.read_from,
-        "outages_unfinished": len(recent.ends),
-        "missing_outages": (*recent.not_read(result), *recent.not_reached(result), *missing),
-    }
+async def _outages(cluster: Cluster, facts: DoctorFacts, recent: Tail[RecentStates]) -> Part:
+    """Return the outages of a day, of jobs that pre-commit."""
+    of_jobs, missing = await _not_of_connect(cluster, recent.sink.sinks.outages)
+    part = outages_seen(recent, of_jobs, facts.now, facts.transactions.rows)
+    return part | {"missing_outages": (*part["missing_outages"], *missing)}
 
 
 async def _not_of_connect(

@@ -72,14 +72,13 @@ def bounds_reached(facts: DoctorFacts) -> list[str]:
     """Say what was not read of the newest records that rules judge; nothing if all was."""
     since = facts.versions_from
     ago = None if since is None else facts.now - since
-    unfinished = facts.versions_unfinished
     return [
-        *bound_notes("speaks-v1", TRANSACTION_STATE, ago, unfinished, window_ms=WINDOW_MS),
+        *bound_notes("speaks-v1", TRANSACTION_STATE, ago, 0, window_ms=WINDOW_MS),
         *bound_notes(
             "timeout-too-short",
             TRANSACTION_STATE,
             None if facts.outages_from is None else facts.now - facts.outages_from,
-            facts.outages_unfinished,
+            0,
             window_ms=DAY,
         ),
         *commit_notes(facts),

@@ -7,8 +7,7 @@ from pathlib import Path
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.recent_contests import not_named
 from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
-from eoctl.operations.doctor.doctor_answer import accepted_as_notes, bounds_reached, running
-from eoctl.operations.doctor.doctor_answer import unknown_as_missing as doctor_unknown
+from eoctl.operations.doctor.doctor_check import Doctor, DoctorRows, doctor_rows
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Configs, Source
 from eoctl.settings.context import CheckThresholds, Context
@@ -16,11 +15,8 @@ from eoctl.stores.locks.running import only_one
 from eoctl.stores.offsets import mirror_maps
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
-from recovery.doctor.accepting import refuse_unknown, split_findings
-from recovery.doctor.as_checks import check_rows as doctor_rows
-from recovery.doctor.findings import judged
-from recovery.doctor.rules import RULES, WITHOUT_APP
-from recovery.doctor.versions import VersionRange
+from recovery.doctor.accepting import refuse_unknown
+from recovery.doctor.rules import RULES
 from recovery.errors import EoctlError
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
@@ -53,12 +49,6 @@ class Checked(Value):
     answer: Answer
     samples: tuple[Sample, ...]
     diagnosis: Diagnosis
-
-
-class Doctor(Value):
-    """`--doctor`. broker_version: what somebody says that the brokers run."""
-
-    broker_version: VersionRange | None = None
 
 
 def thresholds(configured: CheckThresholds) -> Thresholds:
@@ -108,12 +98,9 @@ async def check(
     began = time.monotonic()
     observed = await _observe(source, limits, settings, pause, all_ids=doctor is not None)
     growth = await _growth(source, limits)
-    facts = None
+    rules = DoctorRows()
     if doctor is not None:
-        examined = await source.examined((), observed.transactions)
-        facts = running(examined, doctor.broker_version)
-    judgements = [] if facts is None else judged(facts, WITHOUT_APP)
-    found, accepted = split_findings(judgements, context.accept_findings)
+        rules = await doctor_rows(source, context, doctor, observed.transactions)
     seconds = time.monotonic() - began
     rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     if limits.group_expiry is not None:
@@ -124,8 +111,7 @@ async def check(
         rows.append(contested_ids(contests, observed.now, limits.contested_ids))
     if limits.mirror_map_age is not None:
         rows.append(mirror_map_age(_maps(limits.mirror_maps), observed.now, limits.mirror_map_age))
-    if facts is not None:
-        rows += doctor_rows(found, WITHOUT_APP, accepted)
+    rows += rules.rows
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
@@ -134,7 +120,7 @@ async def check(
     if contests is not None:
         missing += not_named(contests, error_rows(missing))
     missing += [*growth.missing, *unknown_as_missing(d)]
-    missing += () if facts is None else (*facts.missing, *doctor_unknown(found))
+    missing += rules.missing
     errors, notes = split_accepted(missing, context.accept_missing)
     answer = Answer(
         schema="check",
@@ -146,14 +132,12 @@ async def check(
             "context": context.title,
             "scanned": d.scanned,
             "verdicts": verdict_counts(d),
-            "notes": [
-                row.json_values() for row in error_rows([*notes, *accepted_as_notes(accepted)])
-            ],
+            "notes": [row.json_values() for row in error_rows([*notes, *rules.accepted])],
         },
         judging=True,
         finding=any(row.ok is False for row in rows),
         finding_first=True,
-        notes=() if facts is None else bounds_reached(facts),
+        notes=rules.notes,
     )
     samples = check_samples(
         context.title, observed, rows, complete=answer.complete, seconds=seconds

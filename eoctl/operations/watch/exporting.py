@@ -1,10 +1,9 @@
 """`exporter`: read clusters repeatedly, and keep the last snapshot of each."""
 
 import asyncio
-import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from eoctl.host.clock import now_ms
@@ -12,24 +11,22 @@ from eoctl.host.extras import installed
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_row
+from eoctl.operations.doctor.doctor_check import Doctor, DoctorRows, LastRows, doctor_rows
 from eoctl.operations.inspect.offset_answers import Reading, show_offsets
 from eoctl.operations.session.session import Session
-from eoctl.operations.watch.check_answer import Doctor, check
+from eoctl.operations.watch.check_answer import check
 from eoctl.settings.context import Context
-from recovery.doctor.as_checks import PREFIX
 from recovery.errors import EoctlError, UnreachableError
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.inspect.observation import Settings
 from recovery.times import not_done_within
 from recovery.values import Value
 from recovery.watch.check_rules import Thresholds
-from recovery.watch.metrics import Sample, unseen_samples
+from recovery.watch.metrics import Sample, rule_samples, unseen_samples
 from recovery.watch.series import Limits, finding_samples, group_samples
 
 Result = TypeVar("Result")
 RESULTS = ("complete", "incomplete", "failed")
-DOCTOR_SECONDS = 3600.0
-"""Between two times that doctor's rules are asked: settings change seldom."""
 
 
 class Request(Value):
@@ -96,27 +93,6 @@ class Board:
         return served
 
 
-class DoctorRules:
-    """The samples of doctor's rules, which are served until the next time that they are asked."""
-
-    def __init__(self) -> None:
-        self._samples: list[Sample] = []
-        self._next = -math.inf
-
-    @property
-    def due(self) -> bool:
-        return time.monotonic() >= self._next
-
-    def keep(self, samples: Iterable[Sample]) -> None:
-        """Keep those of doctor's rules among the samples of a check that asked them."""
-        self._samples = [s for s in samples if dict(s.labels).get("rule", "").startswith(PREFIX)]
-        self._next = time.monotonic() + DOCTOR_SECONDS
-
-    @property
-    def kept(self) -> Sequence[Sample]:
-        return self._samples
-
-
 async def watch(
     context: Context,
     settings: Settings,
@@ -127,7 +103,7 @@ async def watch(
     """Watch one cluster until cancelled. say: called with a failure, once until it changes."""
     title, known = context.title, ""
     session: Session | None = None
-    doctor = DoctorRules() if request.doctor else None
+    doctor = LastRows() if request.doctor else None
     try:
         while True:
             trouble: list[str] = []
@@ -158,30 +134,26 @@ async def _look(
     settings: Settings,
     request: Request,
     trouble: list[str],
-    doctor: DoctorRules | None,
+    doctor: LastRows | None,
 ) -> tuple[str, list[Sample]]:
-    """Take one snapshot: its result and all metrics. If the groups fail, the check's remain.
+    """Take one snapshot: its result and all metrics. If doctor or the groups fail, others remain.
 
     Raises EoctlError if the check failed.
     """
     title = context.title
-    asked = Doctor() if doctor is not None and doctor.due else None
     checked = await _bounded(
         session,
-        lambda c: check(
-            Live(c), context, request.thresholds, settings, pause=request.pause, doctor=asked
-        ),
+        lambda c: check(Live(c), context, request.thresholds, settings, pause=request.pause),
     )
     d = checked.diagnosis
     findings = [hanging_row(j, (), d.cluster_id, d.transaction_version) for j in d.findings]
     samples = [*checked.samples, *finding_samples(title, findings, request.limits)]
-    if doctor is not None:
-        if asked is None:
-            samples += doctor.kept
-        else:
-            doctor.keep(samples)
     complete = checked.answer.complete
     trouble += sorted({e.detail for e in checked.answer.errors})[:1]
+    if doctor is not None:
+        await doctor.renew(lambda: _ask_doctor(session, context))
+        samples += [s for row in doctor.rows for s in rule_samples(title, row)]
+        trouble += [f"doctor: {detail}" for detail in doctor.trouble]
     groups_complete = False
     try:
         answer = await _bounded(
@@ -204,6 +176,11 @@ async def _look(
         trouble += [f"groups: {detail}" for detail in sorted({e.detail for e in answer.errors})[:1]]
     samples.append(Sample("eoctl_groups_complete", int(groups_complete), (("context", title),)))
     return "complete" if complete and groups_complete else "incomplete", samples
+
+
+async def _ask_doctor(session: Session, context: Context) -> DoctorRows:
+    """Ask doctor's rules, in a time of their own: a check that was in time counts without them."""
+    return await _bounded(session, lambda c: doctor_rows(Live(c), context, Doctor()))
 
 
 async def _bounded(session: Session, use: Callable[[Cluster], Awaitable[Result]]) -> Result:

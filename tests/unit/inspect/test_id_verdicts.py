@@ -1,6 +1,7 @@
 """One case for each rule on transactional ids that hold no partition, and what must never be."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -536,7 +537,7 @@ def test_what_was_written_with_the_markers_epoch_gets_no_marker(
             2,
             (
                 "ask again in a minute: a record that its log refused is tried again; then, "
-                "its coordinator sends markers again"
+                "its coordinator may send markers again"
             ),
         ),
     ],
@@ -548,6 +549,18 @@ def test_how_what_has_all_its_markers_is_finished(
     assert v.remedy.does.startswith(told)
     assert ("restart-coordinator" in dict(v.remedy.refused)) is (version == 2 or in_sync == 1)
     assert v.remedy.partitions == (("__transaction_state:7",) if in_sync == 1 else ())
+
+
+def test_all_say_the_same_of_which_brokers_have_the_fix_of_a_marker_refused_twice() -> None:
+    """Remedies, evidence of a refused restart, what explain says, and two pages."""
+    root = Path(__file__).parents[3]
+    pages = ("eoctl/explain/verdicts.md", "docs/verdicts.md", "docs/compatibility.md")
+    texts = [" ".join((root / page).read_text("utf-8").split()) for page in pages]
+    finished = twice(look(), record()).remedy
+    texts += [finished.does, dict(finished.refused)["restart-coordinator"]]
+    for text in texts:
+        assert "ach release of Apache Kafka that needs" in text
+        assert "since 4.2.0" in text
 
 
 def test_what_has_all_its_markers_says_which_partitions_are_gone() -> None:

@@ -11,10 +11,11 @@ from eoctl.cli.options import AllContexts, Connection, Format, option
 from eoctl.cli.runner import of_bundle, run_each
 from eoctl.host.clock import now_ms
 from eoctl.operations.diagnose.live import Live
+from eoctl.operations.doctor.doctor_check import Doctor
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import with_cluster
 from eoctl.operations.watch import check_answer
-from eoctl.operations.watch.check_answer import Checked, Doctor
+from eoctl.operations.watch.check_answer import Checked
 from eoctl.render.columns.watch import CHECK, amount
 from eoctl.settings.context import Context, config_for, state_dir
 from eoctl.stores.locks.running import only_one
