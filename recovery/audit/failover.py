@@ -205,6 +205,9 @@ def _again(f: Found, c: Continued) -> Iterator[str]:
     if c.repeated:
         records = counted(c.repeated, "record")
         yield f"{name}: {records} may be copies of records that A no longer has"
+    if c.alike:
+        records = counted(c.alike, "record")
+        yield f"{name}: {records} newer than the map may be repeats of others"
     if c.hidden:
         records = counted(c.hidden, "record")
         yield f"{name}: {records} that A aborted, or has not decided"
@@ -267,7 +270,7 @@ def origin(f: Found, at: End | None) -> RestartOrigin:
         earliest_offset=low.offset,
         latest_offset=high.offset,
         pairs=f.pairs,
-        read_again=chosen.again + chosen.repeated + chosen.hidden + f.returning,
+        read_again=chosen.again + chosen.repeated + chosen.alike + chosen.hidden + f.returning,
         skipped=chosen.left + place.lost + (0 if f.compacted else chosen.only_before),
         not_mirrored=f.behind,
     )

@@ -139,6 +139,9 @@ class MappedLog:
                 self.found_unread += int((sources >= self.offset).sum())
                 yield replace(part.select(rows), offset=sources), digests[rows]
         self._check(sums)
+        # a read record that the mirror left out must not take the copy of a newer one like it
+        lost = rest.visible & (rest.offset < min(self.offset, steps.reach))
+        rest = rest.select(~lost)
         # of equal records the first ones have the pairs, and those without follow
         if len(rest):
             yield self._rest(rest)

@@ -35,6 +35,7 @@ def at(**changes: int) -> Found:
         (at(again=2), "at-least-once", "dc1.orders:3: 2 records come again"),
         (at(hidden=1), "at-least-once", "1 record that A aborted, or has not decided"),
         (at(repeated=1), "at-least-once", "1 record may be copies of records that A no longer has"),
+        (at(alike=2), "at-least-once", "2 records newer than the map may be repeats of others"),
         (replace(EXACT, returning=7), "at-least-once", "the mirror has still to copy 7 records"),
         (at(only_before=3), "at-most-once", "3 records before 70 that only B has"),
         (replace(at(only_before=3), compacted=True), "exactly-once", "150 records"),
