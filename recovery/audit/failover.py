@@ -28,7 +28,7 @@ class Found(Value):
     group has read.
     known_at: A is gone, and a map knows it up to this instant (epoch ms); None: A answers. unseen:
     offsets up to the commit that the map has not seen. pending: an open transaction held a newer
-    commit. unchecked: records of the map that compaction took out of the mirror.
+    commit. unchecked: records of the mirror that were not compared with the map.
     """
 
     source: TopicPartition
@@ -252,8 +252,8 @@ def _of_map(f: Found) -> Iterator[Check]:
         text = "an open transaction in A held a newer commit of the group: what it has read by then"
         yield Check("pending", None, text + " comes again", where)
     if f.unchecked:
-        text = f"{counted(f.unchecked, 'record')} of the map are compacted away in B: the others "
-        yield Check("compacted", None, text + "of their blocks were not compared", where)
+        text = f"{counted(f.unchecked, 'record is', 'records are')} taken from the map and not "
+        yield Check("unchecked", None, text + "compared: B has deleted others beside them", where)
 
 
 def origin(f: Found, at: End | None) -> RestartOrigin:

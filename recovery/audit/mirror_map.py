@@ -37,7 +37,8 @@ class MapRange(Document):
 
 
 class MapBlock(Document):
-    """The mirror's visible records in [start, end): their number, and the sum of their digests."""
+    """The mirror's visible records in [start, end): their number, and the sum of their digests,
+    each mixed with its offset."""
 
     start: int
     end: int
@@ -198,7 +199,7 @@ def _hash(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-LEAST_IN_BLOCK = 1 << 16
+LEAST_IN_BLOCK = 1 << 12
 """Records of a block; a smaller one is joined with the next."""
 
 

@@ -150,6 +150,12 @@ def test_a_map_never_promises_more_than_it_saw(found: Found, guarantee: str, tex
     assert {c.name for c in checks(found, None)} >= {"map"}
 
 
+def test_what_was_not_compared_with_the_map_is_named() -> None:
+    [check] = [c for c in checks(replace(GONE, unchecked=7), None) if c.name == "unchecked"]
+    assert check.held is None
+    assert "7 records are taken from the map and not compared" in check.detail
+
+
 def test_records_that_a_map_has_not_seen_are_a_range() -> None:
     with pytest.raises(RefusedError) as refused:
         refuse_ranges([NEWER])

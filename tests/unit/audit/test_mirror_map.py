@@ -261,6 +261,23 @@ def test_another_log_than_the_map_saw_is_refused() -> None:
         planned(kept, [*source[:12], (99, NONE), *source[13:]], 20)
 
 
+def test_records_that_changed_places_are_another_log() -> None:
+    source = [(n, NONE) for n in range(30)]
+    kept = keep(None, source, source)
+    with pytest.raises(RefusedError, match="are not those that the map saw"):
+        planned(kept, [*source[:12], source[13], source[12], *source[14:]], 20)
+
+
+def test_records_beside_deleted_ones_are_not_compared_and_counted() -> None:
+    source = [(n, NONE) for n in range(30)]
+    kept = keep(None, source, source)
+    assert planned(kept, source, 20)[1].unchecked == 0
+    copies, r = ListLog(source), _range(60, start=8)
+    log = MappedLog(copies, r, kept, compacted=False, offset=20)  # type: ignore[arg-type]
+    asyncio.run(Both(log, copies, READING).read(PartitionMirror(_range(60), r)))
+    assert log.unchecked == 26
+
+
 def test_steps_take_little_space() -> None:
     """Transactions of a hundred records in both logs, and markers between them."""
     n = np.arange(100_000)
