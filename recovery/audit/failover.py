@@ -28,7 +28,7 @@ class Found(Value):
     group has read.
     known_at: A is gone, and a map knows it up to this instant (epoch ms); None: A answers. unseen:
     offsets up to the commit that the map has not seen. pending: an open transaction held a newer
-    commit. unchecked: records of the mirror that were not compared with the map.
+    commit; None: unknown. unchecked: records of the mirror that were not compared with the map.
     """
 
     source: TopicPartition
@@ -49,7 +49,7 @@ class Found(Value):
     not_proven: str | None = None
     known_at: int | None = None
     unseen: int = 0
-    pending: bool = False
+    pending: bool | None = False
     unchecked: int = 0
 
     def chosen(self, at: End | None) -> Continued:
@@ -248,9 +248,10 @@ def _of_map(f: Found) -> Iterator[Check]:
     if f.place.unknown:
         text = f"{counted(f.place.unknown, 'record')} of B are newer than the map: they are read"
         yield Check("newer", None, text, where)
-    if f.pending:
-        text = "an open transaction in A held a newer commit of the group: what it has read by then"
-        yield Check("pending", None, text + " comes again", where)
+    if f.pending is not False:
+        may = "held" if f.pending else "may have held"
+        text = f"an open transaction in A {may} a newer commit of the group: what it has read by "
+        yield Check("pending", None, text + "then comes again", where)
     if f.unchecked:
         text = f"{counted(f.unchecked, 'record is', 'records are')} taken from the map and not "
         yield Check("unchecked", None, text + "compared: B has deleted others beside them", where)

@@ -75,17 +75,21 @@ class MapPartition(Document):
 class MapCommit(HasPartition, Document):
     """What a group had committed in the source's cluster.
 
-    seen_at: epoch ms, our clock, before it was read. pending: an open transaction held a newer one.
+    seen_at: epoch ms, our clock, before it was read. offset None: only a transaction's commit was
+    there. pending: an open transaction held a newer one; None: unknown. held: the log is the one
+    that the group has read, as `recovery.shared.log_position.Standing` says.
     """
 
     group: str
     topic: str
     partition: int
-    offset: int
+    offset: int | None
     leader_epoch: int | None
     metadata: str
-    pending: bool
+    pending: bool | None
     seen_at: int
+    held: bool | None = None
+    because: str = ""
 
 
 class MirrorMap(Document):

@@ -3,8 +3,8 @@
 A record with several copies counts as read only before all of them that the group does not need,
 and as left out only if too few follow. What a group has read must be before its offset, what it has
 not read must follow. A copy that is newer than what is known of the source may be of a record that
-was written later, whatever it equals: it must follow. Pairs that occur once on each side are seen while both logs are paired; the
-others are in the table of unmatched records.
+was written later, whatever it equals: it must follow. Pairs that occur once on each side are seen
+while both logs are paired; the others are in the table of unmatched records.
 """
 
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ from eoctl.kafka.ask.groups import list_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.committed import with_offsets
-from eoctl.operations.audit.failover_map import commits_of
+from eoctl.operations.audit.map_commits import commits_of, compared_with_log
 from eoctl.operations.audit.mirror import (
     EARLIEST,
     STABLE,
@@ -176,7 +176,8 @@ class _Keeper:
         metadata = await self._source.metadata([topic])
         partitions = [p.topic_partition for p in metadata.topics[topic].partitions]
         read, more = await with_offsets(self._source, read, partitions)
-        return commits_of(read, now), [*missing, *more]
+        commits = await compared_with_log(self._source, commits_of(read, now))
+        return commits, [*missing, *more]
 
     async def _ranges(self) -> tuple[dict[int, Resolved], dict[int, Resolved], list[Missing]]:
         """Return the partitions of mirror and source, and those that cannot be read."""

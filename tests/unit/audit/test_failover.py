@@ -156,6 +156,17 @@ def test_what_was_not_compared_with_the_map_is_named() -> None:
     assert "7 records are taken from the map and not compared" in check.detail
 
 
+@pytest.mark.parametrize(
+    ("pending", "text"), [(True, "A held a newer"), (None, "A may have held a newer"), (False, "")]
+)
+def test_an_open_transaction_is_named_unless_it_is_known_that_there_was_none(
+    pending: bool | None, text: str
+) -> None:
+    found = [c.detail for c in checks(replace(GONE, pending=pending), None) if c.name == "pending"]
+    assert bool(found) is bool(text)
+    assert text in "".join(found)
+
+
 def test_records_that_a_map_has_not_seen_are_a_range() -> None:
     with pytest.raises(RefusedError) as refused:
         refuse_ranges([NEWER])

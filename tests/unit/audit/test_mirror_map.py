@@ -234,6 +234,7 @@ def _commit(group: str, partition: int, offset: int) -> MapCommit:
         metadata="",
         pending=False,
         seen_at=offset,
+        held=True,
     )
 
 
