@@ -164,7 +164,12 @@ def promise(found: Sequence[Found], at: End | None) -> Promise:
     left = [text for f in found for text in _left_out(f, f.chosen(at))]
     again = [text for f in found for text in _again(f, f.chosen(at))]
     if known := [f.known_at for f in found if f.known_at is not None]:
-        again.insert(0, f"what the group has read in A since {rfc3339(min(known))} comes again")
+        since = rfc3339(min(known))
+        again.insert(
+            0,
+            f"of what B has; what the group has read in A since {since} comes again, and what A "
+            "wrote after it and B lacks is lost",
+        )
     if left:
         more = f"; {some(again, 4)}" if again else ""
         return Promise("at-most-once", f"{some(left, 4)}{more}")

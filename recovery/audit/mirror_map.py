@@ -160,6 +160,15 @@ def refuse_other_map(known: MirrorMap, now: MirrorMap, where: str, remedy: str) 
             )
 
 
+def ids_unknown(kept: MirrorMap) -> str | None:
+    """Return why a map may be of other topics of these names: brokers without topic ids."""
+    ids = ((kept.source_topic, kept.source_topic_id), (kept.mirror_topic, kept.mirror_topic_id))
+    without = [topic for topic, known in ids if known is None]
+    if not without:
+        return None
+    return f"{without[0]} has no topic id: it may be another topic of this name than the map saw"
+
+
 def shown(fact: str | tuple[str, ...] | None) -> str:
     """Return a fact of a map for a sentence."""
     return "unknown" if fact is None else fact if isinstance(fact, str) else ", ".join(fact)

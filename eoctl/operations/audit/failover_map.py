@@ -17,7 +17,7 @@ from eoctl.stores import bundle_files
 from eoctl.stores.offsets import mirror_maps
 from eoctl.stores.offsets.store import StoreEntry
 from recovery.audit.failover import Found
-from recovery.audit.mirror_map import MapCommit, MapPartition, MirrorMap
+from recovery.audit.mirror_map import MapCommit, MapPartition, MirrorMap, ids_unknown
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.quoting import some
@@ -106,6 +106,9 @@ class MapSource:
                     remedy=f"use the map of this mirror, or {BY_TIME}",
                 )
         self.unproven |= await self._refuse_cut_off(mirror, kept)
+        if (unknown := ids_unknown(kept)) is not None:
+            partitions = [TopicPartition(topic, p.partition) for p in kept.partitions]
+            self.unproven |= dict.fromkeys(partitions, unknown)
         configs, _ = await topic_configs(mirror, [copy], ("cleanup.policy",))
         policy = configs.get(copy, {}).get("cleanup.policy")
         return Compared(

@@ -110,7 +110,9 @@ def of_bundle(paths: Sequence[Path], maps: Mapping[str, MirrorMap]) -> tuple[Map
         raise IncompleteError(f"the bundle lacks groups or commits: {at.detail}", where=where)
     ids = {p.topic: p.topic_id for p in bundle.offsets.facts.partitions}
     for topic, kept in maps.items():
-        if topic in ids and ids[topic] != kept.source_topic_id:
+        if topic not in ids:
+            raise IncompleteError(f"the bundle does not describe {topic}", where=where)
+        if ids[topic] != kept.source_topic_id:
             raise RefusedError(
                 f"the bundle is of another topic of this name: id {ids[topic]}",
                 where=topic,

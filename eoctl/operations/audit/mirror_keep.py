@@ -36,11 +36,12 @@ from recovery.audit.mirror_map import (
     MapPartition,
     MapRange,
     MirrorMap,
+    ids_unknown,
     refuse_other_map,
     with_partition,
 )
 from recovery.audit.mirror_table import FIELDS
-from recovery.errors import EoctlError, RefusedError
+from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import Missing, TopicPartition
 from recovery.selectors import parse_selector
 from recovery.shared import log_position
@@ -83,12 +84,14 @@ class _Keeper:
     async def kept(self) -> Answer:
         """Bring the map up to date, a partition at a time."""
         began = now_ms()
-        now = await self._opened()
+        now, unproven = await self._opened()
         commits, unseen = await self._commits(began)
         theirs, mine, missing = await self._ranges()
         parts = now.by_number()
         refused = await self._other_logs(parts)
         missing += [*unseen, *refused.values()]
+        if unproven is not None:
+            missing.append(Missing("topic", "UNPROVEN", unproven, topic=now.source_topic))
         rows, size, saved = [], 0, time.monotonic()
         for number in sorted(mine.keys() & theirs.keys() - refused.keys()):
             before = parts.get(number)
@@ -134,14 +137,18 @@ class _Keeper:
             },
         )
 
-    async def _opened(self) -> MirrorMap:
-        """Return the map as it was, or a new one. Raises RefusedError if it is of other topics."""
+    async def _opened(self) -> tuple[MirrorMap, str | None]:
+        """Return the map as it was, or a new one, and why it may be of other topics.
+
+        Raises RefusedError if it is.
+        """
+        known = mirror_maps.known(self._path)
         now = await self._empty()
-        if not self._path.exists():
-            return now
-        known = mirror_maps.read(self._path)
+        if known is None:
+            return now, None
         refuse_other_map(known, now, str(self._path), ANEW)
-        return now.model_copy(update={"partitions": known.partitions, "commits": known.commits})
+        kept = {"partitions": known.partitions, "commits": known.commits}
+        return now.model_copy(update=kept), ids_unknown(known)
 
     async def _empty(self) -> MirrorMap:
         """Return the map that these topics have, without partitions."""
@@ -210,16 +217,7 @@ class _Keeper:
     async def _continued(
         self, now: MirrorMap, before: MapPartition | None, mine: Resolved, theirs: Resolved
     ) -> MapPartition:
-        if before is not None:
-            if mine.log_start_offset > before.source.end:
-                raise RefusedError(
-                    f"retention deleted the records from {before.source.end} to "
-                    f"{mine.log_start_offset} before the map saw them",
-                    remedy=ANEW,
-                )
-            mine = replace(mine, start=min(before.source.end, mine.end))
-            start = max(theirs.log_start_offset, before.mirror.end)
-            theirs = replace(theirs, start=min(start, theirs.end))
+        mine, theirs = ranges_after(before, mine, theirs)
         logs = [ClusterLog(c, self._reading, now.compared) for c in (self._source, self._mirror)]
         progress, timed = Progress(self._reading.progress), "timestamp" in now.compared
         part = await continued(before, (logs[0], mine), (logs[1], theirs), progress, timed=timed)
@@ -232,6 +230,32 @@ class _Keeper:
         partition = r.topic_partition
         epochs = await positions.record_epochs(cluster, {partition: found.end})
         return found.model_copy(update={"leader_epoch": epochs[partition]})
+
+
+def ranges_after(
+    before: MapPartition | None, mine: Resolved, theirs: Resolved
+) -> tuple[Resolved, Resolved]:
+    """Return what of source and mirror is to be read after the map's last run.
+
+    Raises RefusedError for records that are gone, IncompleteError for an end that stepped back.
+    """
+    if before is None:
+        return mine, theirs
+    for r, seen in ((mine, before.source.end), (theirs, before.mirror.end)):
+        if r.end < seen:
+            raise IncompleteError(
+                f"its log ends below what the map has seen: at {r.end}, not {seen}",
+                where=str(r.topic_partition),
+                remedy="the map is as it was: try again in a few seconds",
+            )
+    if mine.log_start_offset > before.source.end:
+        raise RefusedError(
+            f"retention deleted the records from {before.source.end} to {mine.log_start_offset} "
+            "before the map saw them",
+            remedy=ANEW,
+        )
+    start = max(theirs.log_start_offset, before.mirror.end)
+    return replace(mine, start=before.source.end), replace(theirs, start=min(start, theirs.end))
 
 
 def _row(before: MapPartition | None, now: MapPartition, mine: Resolved) -> MirrorKeptRow:

@@ -221,6 +221,8 @@ def _maps(paths: Sequence[str]) -> list[KeptMap]:
             maps.append(KeptMap(path, mirror_maps.read(Path(path).expanduser()).looked_at))
         except EoctlError as error:
             maps.append(KeptMap(path, None, error.what))
+        except (RuntimeError, ValueError) as error:  # a home that is none, or no name of a file
+            maps.append(KeptMap(path, None, f"cannot be read: {error}"))
     return maps
 
 

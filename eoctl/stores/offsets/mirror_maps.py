@@ -1,9 +1,11 @@
 """Mirror maps as files: written completely or not at all, refused if they were edited."""
 
+import os
 from pathlib import Path
 
 from eoctl.stores.textfile import read_whole, write_whole
 from recovery.audit.mirror_map import MirrorMap, dump, load
+from recovery.errors import UsageError
 
 MAX_BYTES = 1 << 30
 
@@ -18,3 +20,17 @@ def write(kept: MirrorMap, path: Path) -> int:
 def read(path: Path) -> MirrorMap:
     """Return the map in a file. Raises UsageError (missing, no map) or RefusedError (edited)."""
     return load(read_whole(path, MAX_BYTES, "a mirror map"), str(path))
+
+
+def known(path: Path) -> MirrorMap | None:
+    """Return the map in a file that will be written; None: there is none yet. Raises what `read`
+    raises, and UsageError if nothing can be written there."""
+    try:
+        if path.exists():
+            return read(path)
+        there = os.access(path.parent, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    if not there:
+        raise UsageError("there is no such folder, or no right to write there", where=str(path))
+    return None

@@ -134,11 +134,13 @@ NEWER = replace(GONE, unseen=5, end=120, place=replace(GONE.place, unknown=12))
     ("found", "guarantee", "text"),
     [
         (GONE, "at-least-once", "read in A since 2023-11-14T22:13:20.000Z comes again"),
+        (GONE, "at-least-once", "of what B has; what the group"),
+        (GONE, "at-least-once", "what A wrote after it and B lacks is lost"),
         (replace(GONE, unseen=5), "at-least-once", "comes again"),  # but nothing is newer in B
         (
             replace(GONE, place=replace(GONE.place, lost=9)),
             "at-most-once",
-            "lacks 9 records that the group has not read; what the group has read in A since",
+            "lacks 9 records that the group has not read; of what B has; what the group",
         ),
     ],
 )
