@@ -7,7 +7,7 @@ keys and no values. The rules: docs/failover.md.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -49,7 +49,8 @@ class MapBlock(Document):
 class MapPartition(Document):
     """One partition of both topics.
 
-    looked_at: epoch ms, our clock, before anything was read: of later records it has only some.
+    looked_at: epoch ms, our clock, before anything was read: of later records it has only some;
+    0: the source was never read up to its end.
     began: timestamp (ms) of the source's first record; None: it has none. pairs, waiting: records
     with a pair, and visible ones without. steps, rest: packed as in `recovery.audit.mirror_steps`;
     number: of steps. blocks: cover the mirror's range, by offset.
@@ -93,8 +94,11 @@ class MapCommit(HasPartition, Document):
 
 
 class MirrorMap(Document):
-    """The map of one topic. compared: the fields that make two records the same. compacted: the
-    source is; None: its policy is hidden."""
+    """The map of one topic.
+
+    compared: the fields that make two records the same. compacted: the source is or was when the
+    map was kept; None: its policy was hidden. asked: the partitions that it should know.
+    """
 
     schema_: Literal["eoctl.mirror-map/v1"] = Field(default="eoctl.mirror-map/v1", alias="schema")
     source_cluster_id: str
@@ -105,13 +109,25 @@ class MirrorMap(Document):
     mirror_topic_id: str | None
     compared: tuple[str, ...]
     compacted: bool | None
+    asked: tuple[int, ...] = ()
     partitions: tuple[MapPartition, ...]
     commits: tuple[MapCommit, ...]
 
     @property
     def looked_at(self) -> int:
-        """Return the instant up to which all partitions are known; 0 without partitions."""
-        return min((p.looked_at for p in self.partitions), default=0)
+        """Return the instant up to which all is known, commits too; 0: some partition is not."""
+        if not self.partitions or set(self.asked) - self.by_number().keys():
+            return 0
+        return min(self._instants)
+
+    @property
+    def newest(self) -> int:
+        """Return the instant of the newest that is known; 0: nothing is."""
+        return max(self._instants, default=0)
+
+    @property
+    def _instants(self) -> list[int]:
+        return [p.looked_at for p in self.partitions] + [c.seen_at for c in self.commits]
 
     def by_number(self) -> dict[int, MapPartition]:
         """Return the partitions by number."""
@@ -119,15 +135,20 @@ class MirrorMap(Document):
 
 
 def with_partition(
-    kept: MirrorMap, part: MapPartition, commits: Sequence[MapCommit], *, complete: bool
+    kept: MirrorMap,
+    part: MapPartition,
+    commits: Sequence[MapCommit],
+    *,
+    complete: bool,
+    read: Collection[str] = (),
 ) -> MirrorMap:
     """Return the map with this partition, and its commits as they are now.
 
-    complete: all groups were seen; else those that were not keep what was seen of them before.
+    complete: all groups were seen; else those that are not in `read` keep what was seen of them.
     """
     number = part.partition
     new = [c for c in commits if c.partition == number]
-    seen = {c.group for c in new}
+    seen = {c.group for c in new} | set(read)
     old = [
         c for c in kept.commits if c.partition != number or (not complete and c.group not in seen)
     ]

@@ -123,6 +123,7 @@ class MapSource:
         places = {
             TopicPartition(kept.mirror_topic, p.partition): p.mirror.position
             for p in kept.partitions
+            if (kept.source_topic, p.partition) in self._moved
         }
         standings = await positions.standings(mirror, places)
         for partition, standing in standings.items():

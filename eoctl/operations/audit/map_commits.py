@@ -103,7 +103,8 @@ def of_bundle(paths: Sequence[Path], maps: Mapping[str, MirrorMap]) -> tuple[Map
     bundle, _ = bundle_files.read(paths[0])
     if bundle.cluster_id != next(iter(maps.values())).source_cluster_id:
         raise UsageError(f"a bundle of another cluster: {bundle.cluster_id}", where=where)
-    if bundle.created_at < max(m.looked_at for m in maps.values()):
+    began = bundle.diagnosis.collected_at  # its groups are read after that
+    if began < max(m.newest for m in maps.values()):
         raise UsageError("the maps are newer than this bundle", where=where, remedy="leave it out")
     if bundle.groups_missing:
         at = bundle.groups_missing[0]
@@ -118,4 +119,4 @@ def of_bundle(paths: Sequence[Path], maps: Mapping[str, MirrorMap]) -> tuple[Map
                 where=topic,
                 remedy=BY_TIME,
             )
-    return commits_of(bundle.groups, bundle.created_at, IN_BUNDLE)
+    return commits_of(bundle.groups, began, IN_BUNDLE)

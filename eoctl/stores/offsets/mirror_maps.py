@@ -13,6 +13,12 @@ MAX_BYTES = 1 << 30
 def write(kept: MirrorMap, path: Path) -> int:
     """Replace the file, mode 600, and return its bytes. Raises UsageError."""
     data = dump(kept).encode()
+    if len(data) > MAX_BYTES:
+        raise UsageError(
+            f"{len(data):,} bytes are larger than a map may be: it is as it was",
+            where=str(path),
+            remedy="keep a map of some partitions in each file: TOPIC:0-5",
+        )
     write_whole(path, data, mode=0o600)
     return len(data)
 

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from eoctl.cli.commands.restart_target import _maps as named_maps
-from eoctl.operations.audit.mirror_keep import ranges_after
+from eoctl.operations.audit.mirror_keep import either, groups_read, ranges_after, refuse_cut_off
 from eoctl.operations.watch.check_answer import _maps as kept_maps
+from eoctl.stores.offsets import mirror_maps
 from eoctl.stores.offsets.mirror_maps import known
 from recovery.audit.mirror_map import ids_unknown
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import GroupFacts, GroupOffsetFacts, Missing
 from recovery.formats.columns import NONE
 from recovery.values import replace
 from tests.unit.audit.test_mirror_map import WHOLE, _range, keep
@@ -50,6 +52,64 @@ def test_a_map_that_cannot_be_written_is_said_before_anything_is_read(tmp_path: 
     for path in (tmp_path / "nowhere" / "new.map", tmp_path / ("x" * 300)):
         with pytest.raises(UsageError):
             known(path)
+
+
+def test_a_map_that_cannot_be_read_again_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror_maps.write(WHOLE, tmp_path / "a.map")
+    before = (tmp_path / "a.map").read_text()
+    monkeypatch.setattr(mirror_maps, "MAX_BYTES", len(before))
+    with pytest.raises(UsageError, match="larger than a map may be"):
+        mirror_maps.write(WHOLE.model_copy(update={"partitions": (BEFORE,)}), tmp_path / "a.map")
+    assert (tmp_path / "a.map").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "kept"),
+    [
+        (True, False, True),
+        (False, True, True),
+        (None, False, None),
+        (False, None, None),
+        (None, True, True),
+        (False, False, False),
+    ],
+)
+def test_a_source_that_was_compacted_once_stays_so(
+    then: bool | None, now: bool | None, kept: bool | None
+) -> None:
+    assert either(then, now) is kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ((4, 2), (4, 2), True),
+        ((4, 2), (5, 2), False),
+        ((4, 2), (4, 3), False),
+        ((None, 2), (None, 2), True),
+        ((None, 2), (4, 2), False),
+    ],
+)
+def test_a_log_that_was_cut_off_while_it_was_read_is_not_in_the_map(
+    before: tuple[int | None, int | None], after: tuple[int | None, int | None], same: bool
+) -> None:
+    if same:
+        refuse_cut_off(before, after)
+    else:
+        with pytest.raises(IncompleteError, match="was cut off while it was read"):
+            refuse_cut_off(before, after)
+
+
+def test_only_groups_that_answered_are_known_to_have_no_commit() -> None:
+    groups = [GroupFacts("a", "Empty"), GroupFacts("b", "Empty"), GroupFacts("c", "Empty")]
+    some = replace(groups[2], offsets=(GroupOffsetFacts("c", "orders", 0, 1),))
+    of_group = Missing("group", "X", "", id="a")
+    anywhere = Missing("coordinator", "X", "")
+    assert groups_read([*groups[:2], some], []) == {"a", "b", "c"}
+    assert groups_read([*groups[:2], some], [of_group]) == {"b", "c"}
+    assert groups_read([*groups[:2], some], [of_group, anywhere]) == {"c"}
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "~nosuchuser/x"])

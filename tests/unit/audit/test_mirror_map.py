@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eoctl.operations.audit import mirror_continuing
 from eoctl.operations.audit.mirror_continuing import continued
 from eoctl.operations.audit.mirror_logs import Digested, MappedLog, OnProgress, Progress
 from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
@@ -25,7 +26,7 @@ from recovery.audit.mirror_map import (
 )
 from recovery.audit.mirror_place import Around, Place
 from recovery.audit.mirror_steps import PairSteps, Steps
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats.columns import ABORTED, NONE, Batches, ColumnBatch
 from recovery.shared.record_digests import record_digests
 from recovery.values import replace
@@ -246,12 +247,48 @@ def test_commits_are_of_the_run_that_read_their_partition() -> None:
     )
     now = [_commit("a", 0, 2), _commit("a", 1, 2)]
 
-    def offsets(*, complete: bool) -> set[tuple[str, int, int]]:
-        commits = with_partition(before, part, now, complete=complete).commits
+    def offsets(*, complete: bool, read: tuple[str, ...] = ()) -> set[tuple[str, int, int]]:
+        commits = with_partition(before, part, now, complete=complete, read=read).commits
         return {(c.group, c.partition, c.offset) for c in commits}
 
     assert offsets(complete=True) == {("a", 0, 2), ("a", 1, 1)}
     assert offsets(complete=False) == {("a", 0, 2), ("a", 1, 1), ("b", 0, 1)}
+    assert offsets(complete=False, read=("a", "b")) == {("a", 0, 2), ("a", 1, 1)}
+
+
+def test_a_map_is_as_old_as_the_oldest_of_what_it_should_know() -> None:
+    part = keep(None, [(1, NONE)], [(1, NONE)]).model_copy(update={"looked_at": 900})
+    kept = WHOLE.model_copy(update={"partitions": (part,), "asked": (0,)})
+    assert kept.looked_at == 900
+    assert kept.newest == 900
+    old = kept.model_copy(update={"commits": (_commit("a", 0, 500),)})
+    assert (old.looked_at, old.newest) == (500, 900)
+    assert kept.model_copy(update={"asked": (0, 1)}).looked_at == 0
+    never = kept.model_copy(update={"partitions": (part.model_copy(update={"looked_at": 0}),)})
+    assert never.looked_at == 0
+
+
+def test_what_retention_took_from_the_mirror_does_not_take_what_waits() -> None:
+    source = [(n, NONE) for n in range(20)]
+    kept = keep(None, source, source[:12])
+    mirror = replace(_range(24, start=24), log_start_offset=24)
+    mine = replace(_range(40), start=kept.source.end)
+    logs = (ListLog(source), mine), (ListLog(source[:12]), mirror)
+    later = asyncio.run(continued(kept, *logs, Progress(None), timed=True))
+    assert later.waiting == 8
+    assert (later.source.start, later.pairs) == (24, 0)
+
+
+def test_aborted_records_do_not_fill_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mirror that reads uncommitted copies them: the newest are kept."""
+    monkeypatch.setattr(mirror_continuing, "MOST_WAITING", 5)
+    monkeypatch.setattr(mirror_continuing, "MOST_HIDDEN", 3)
+    source = [(n, ABORTED if n % 2 else NONE) for n in range(40)]
+    kept = keep(None, source, [(one, NONE) for one, _ in source])
+    rest = kept.unpacked()[1]
+    assert (kept.waiting, rest.offset.tolist()) == (0, [70, 74, 78])
+    with pytest.raises(IncompleteError, match="6 records of the source have no partner"):
+        keep(None, [(n, NONE) for n in range(16)], [(n, NONE) for n in range(10)])
 
 
 def test_another_log_than_the_map_saw_is_refused() -> None:
