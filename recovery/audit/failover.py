@@ -76,8 +76,9 @@ class Found(Value):
         """Return the end of the range from which nothing comes again."""
         if not self.unseen:
             return self.place.latest
-        left = self.place.unknown
-        return Continued(self.end, 0, left, hidden=0, new=0, only_before=0, repeated=0)
+        left, latest = self.place.unknown, self.place.latest
+        before = latest.only_before + latest.new
+        return Continued(self.end, 0, left, hidden=0, new=0, only_before=before, repeated=0)
 
 
 def mirror_names(
@@ -145,10 +146,10 @@ def refuse_ranges(found: Sequence[Found]) -> None:
         return
     texts = [
         f"{f.mirror} continues between {low.offset} and {high.offset}: from {low.offset} "
-        f"{counted(low.again, 'record comes', 'records come')} again, from {high.offset} "
-        f"{counted(high.left, 'record is', 'records are')} left out"
+        f"{most}{counted(low.again, 'record comes', 'records come')} again, from {high.offset} "
+        f"{most}{counted(high.left, 'record is', 'records are')} left out"
         for f in ranges
-        for low, high in [(f.earliest, f.latest)]
+        for low, high, most in [(f.earliest, f.latest, "up to " if f.unseen else "")]
     ]
     why = "no offset has all before it that was read, and all after it that was not"
     if any(f.unseen for f in ranges):

@@ -61,7 +61,7 @@ async def keep_mirror(
     Raises RefusedError if the map is of other topics or of logs that were replaced, BusyError if
     another run keeps it.
     """
-    with only_one("audit mirror --keep", str(path)):
+    with only_one("audit mirror --keep", str(path), "map"):
         settings = (request.cluster or own).settings()
         async with Cluster(settings, source.deadline, read_only=True) as mirror:
             return await _Keeper(source, mirror, request, path, reading).kept()

@@ -174,6 +174,8 @@ def test_records_that_a_map_has_not_seen_are_a_range() -> None:
         refuse_ranges([NEWER])
     text = refused.value.sentence
     assert "the group has read records that the map has not seen" in text
-    assert "between 70 and 120: from 70 5 records come again, from 120 12 records are left" in text
+    assert "between 70 and 120: from 70 up to 5 records come again, from 120 up to 12" in text
     assert [(o.earliest_offset, o.latest_offset) for o in [origin(NEWER, "latest")]] == [(70, 120)]
     assert promise([NEWER], "latest").guarantee == "at-most-once"
+    behind = replace(NEWER, place=replace(NEWER.place, latest=replace(THERE, only_before=4, new=2)))
+    assert behind.latest.only_before == 6
