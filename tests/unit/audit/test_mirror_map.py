@@ -247,7 +247,7 @@ def test_commits_are_of_the_run_that_read_their_partition() -> None:
     )
     now = [_commit("a", 0, 2), _commit("a", 1, 2)]
 
-    def offsets(*, complete: bool, read: tuple[str, ...] = ()) -> set[tuple[str, int, int]]:
+    def offsets(*, complete: bool, read: tuple[str, ...] = ()) -> set[tuple[str, int, int | None]]:
         commits = with_partition(before, part, now, complete=complete, read=read).commits
         return {(c.group, c.partition, c.offset) for c in commits}
 
