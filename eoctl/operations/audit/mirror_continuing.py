@@ -53,7 +53,8 @@ class _Continuing:
     """One run over one partition.
 
     ahead: records of the source after the mirror's end. hidden: those that no reader gets. read_to:
-    the source's next offset. beyond: visible records of it since the mirror is done.
+    the source's next offset. beyond: visible records of it since the mirror is done; unpaired: the
+    mirror's records that had no partner then.
     """
 
     known: MapPartition | None
@@ -66,6 +67,7 @@ class _Continuing:
     began: int | None = None
     read_to: int = 0
     beyond: int = 0
+    unpaired: int = 0
 
     def __post_init__(self) -> None:
         self.sums, self.block_start = self._new_sum(), self.mirror[1].start
@@ -119,7 +121,7 @@ class _Continuing:
         return self._map()
 
     def _add_source(self, part: Part | None) -> None:
-        if part is None or self.beyond >= AHEAD:
+        if part is None or self.beyond >= AHEAD + self.unpaired:
             self.pairing.source.done = True
             self.read_to = self.source[1].end if part is None else self.read_to
             return
@@ -147,7 +149,7 @@ class _Continuing:
 
     def _add_mirror(self, part: Part | None) -> None:
         if part is None:
-            self.pairing.mirror.done = True
+            self.pairing.mirror.done, self.unpaired = True, self.pairing.mirror.waiting
             return
         records, digests = part
         rows = seen_by_readers(records) & (records.offset < self.mirror[1].end)

@@ -279,6 +279,18 @@ def test_what_retention_took_from_the_mirror_does_not_take_what_waits() -> None:
     assert (later.source.start, later.pairs) == (24, 0)
 
 
+def test_copies_that_were_read_before_their_records_are_paired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the mirror once lost waits, and lets it be read to its end before the source."""
+    source = [(n, NONE) for n in range(70)]
+    mirror = source[39:40]
+    kept = keep(None, source[:40], mirror)
+    monkeypatch.setattr(mirror_continuing, "AHEAD", 5)
+    assert (kept.waiting, kept.pairs) == (39, 1)
+    assert keep(kept, source, [*mirror, *source[40:60]]).pairs == 21
+
+
 def test_aborted_records_do_not_fill_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mirror that reads uncommitted copies them: the newest are kept."""
     monkeypatch.setattr(mirror_continuing, "MOST_WAITING", 5)
