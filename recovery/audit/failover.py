@@ -28,7 +28,7 @@ class Found(Value):
     group has read.
     known_at: A is gone, and a map knows it up to this instant (epoch ms); None: A answers. unseen:
     offsets up to the commit that the map has not seen. pending: an open transaction held a newer
-    commit. unchecked: records of the map that compaction took out of the mirror.
+    commit; None: unknown. unchecked: records of the mirror that were not compared with the map.
     """
 
     source: TopicPartition
@@ -49,7 +49,7 @@ class Found(Value):
     not_proven: str | None = None
     known_at: int | None = None
     unseen: int = 0
-    pending: bool = False
+    pending: bool | None = False
     unchecked: int = 0
 
     def chosen(self, at: End | None) -> Continued:
@@ -76,8 +76,9 @@ class Found(Value):
         """Return the end of the range from which nothing comes again."""
         if not self.unseen:
             return self.place.latest
-        left = self.place.unknown
-        return Continued(self.end, 0, left, hidden=0, new=0, only_before=0, repeated=0)
+        left, latest = self.place.unknown, self.place.latest
+        before = latest.only_before + latest.new
+        return Continued(self.end, 0, left, hidden=0, new=0, only_before=before, repeated=0)
 
 
 def mirror_names(
@@ -145,10 +146,10 @@ def refuse_ranges(found: Sequence[Found]) -> None:
         return
     texts = [
         f"{f.mirror} continues between {low.offset} and {high.offset}: from {low.offset} "
-        f"{counted(low.again, 'record comes', 'records come')} again, from {high.offset} "
-        f"{counted(high.left, 'record is', 'records are')} left out"
+        f"{most}{counted(low.again, 'record comes', 'records come')} again, from {high.offset} "
+        f"{most}{counted(high.left, 'record is', 'records are')} left out"
         for f in ranges
-        for low, high in [(f.earliest, f.latest)]
+        for low, high, most in [(f.earliest, f.latest, "up to " if f.unseen else "")]
     ]
     why = "no offset has all before it that was read, and all after it that was not"
     if any(f.unseen for f in ranges):
@@ -164,7 +165,12 @@ def promise(found: Sequence[Found], at: End | None) -> Promise:
     left = [text for f in found for text in _left_out(f, f.chosen(at))]
     again = [text for f in found for text in _again(f, f.chosen(at))]
     if known := [f.known_at for f in found if f.known_at is not None]:
-        again.insert(0, f"what the group has read in A since {rfc3339(min(known))} comes again")
+        since = rfc3339(min(known))
+        again.insert(
+            0,
+            f"of what B has; what the group has read in A since {since} comes again, and what A "
+            "wrote after it and B lacks is lost",
+        )
     if left:
         more = f"; {some(again, 4)}" if again else ""
         return Promise("at-most-once", f"{some(left, 4)}{more}")
@@ -205,6 +211,9 @@ def _again(f: Found, c: Continued) -> Iterator[str]:
     if c.repeated:
         records = counted(c.repeated, "record")
         yield f"{name}: {records} may be copies of records that A no longer has"
+    if c.alike:
+        records = counted(c.alike, "record")
+        yield f"{name}: {records} newer than the map may be repeats of others"
     if c.hidden:
         records = counted(c.hidden, "record")
         yield f"{name}: {records} that A aborted, or has not decided"
@@ -245,12 +254,13 @@ def _of_map(f: Found) -> Iterator[Check]:
     if f.place.unknown:
         text = f"{counted(f.place.unknown, 'record')} of B are newer than the map: they are read"
         yield Check("newer", None, text, where)
-    if f.pending:
-        text = "an open transaction in A held a newer commit of the group: what it has read by then"
-        yield Check("pending", None, text + " comes again", where)
+    if f.pending is not False:
+        may = "held" if f.pending else "may have held"
+        text = f"an open transaction in A {may} a newer commit of the group: what it has read by "
+        yield Check("pending", None, text + "then comes again", where)
     if f.unchecked:
-        text = f"{counted(f.unchecked, 'record')} of the map are compacted away in B: the others "
-        yield Check("compacted", None, text + "of their blocks were not compared", where)
+        text = f"{counted(f.unchecked, 'record is', 'records are')} taken from the map and not "
+        yield Check("unchecked", None, text + "compared: B has deleted others beside them", where)
 
 
 def origin(f: Found, at: End | None) -> RestartOrigin:
@@ -267,7 +277,7 @@ def origin(f: Found, at: End | None) -> RestartOrigin:
         earliest_offset=low.offset,
         latest_offset=high.offset,
         pairs=f.pairs,
-        read_again=chosen.again + chosen.repeated + chosen.hidden + f.returning,
+        read_again=chosen.again + chosen.repeated + chosen.alike + chosen.hidden + f.returning,
         skipped=chosen.left + place.lost + (0 if f.compacted else chosen.only_before),
         not_mirrored=f.behind,
     )

@@ -7,7 +7,7 @@ keys and no values. The rules: docs/failover.md.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -37,7 +37,8 @@ class MapRange(Document):
 
 
 class MapBlock(Document):
-    """The mirror's visible records in [start, end): their number, and the sum of their digests."""
+    """The mirror's visible records in [start, end): their number, and the sum of their digests,
+    each mixed with its offset."""
 
     start: int
     end: int
@@ -48,7 +49,8 @@ class MapBlock(Document):
 class MapPartition(Document):
     """One partition of both topics.
 
-    looked_at: epoch ms, our clock, before anything was read: of later records it has only some.
+    looked_at: epoch ms, our clock, before anything was read: of later records it has only some;
+    0: the source was never read up to its end.
     began: timestamp (ms) of the source's first record; None: it has none. pairs, waiting: records
     with a pair, and visible ones without. steps, rest: packed as in `recovery.audit.mirror_steps`;
     number: of steps. blocks: cover the mirror's range, by offset.
@@ -74,22 +76,29 @@ class MapPartition(Document):
 class MapCommit(HasPartition, Document):
     """What a group had committed in the source's cluster.
 
-    seen_at: epoch ms, our clock, before it was read. pending: an open transaction held a newer one.
+    seen_at: epoch ms, our clock, before it was read. offset None: only a transaction's commit was
+    there. pending: an open transaction held a newer one; None: unknown. held: the log is the one
+    that the group has read, as `recovery.shared.log_position.Standing` says.
     """
 
     group: str
     topic: str
     partition: int
-    offset: int
+    offset: int | None
     leader_epoch: int | None
     metadata: str
-    pending: bool
+    pending: bool | None
     seen_at: int
+    held: bool | None = None
+    because: str = ""
 
 
 class MirrorMap(Document):
-    """The map of one topic. compared: the fields that make two records the same. compacted: the
-    source is; None: its policy is hidden."""
+    """The map of one topic.
+
+    compared: the fields that make two records the same. compacted: the source is or was when the
+    map was kept; None: its policy was hidden. asked: the partitions that it should know.
+    """
 
     schema_: Literal["eoctl.mirror-map/v1"] = Field(default="eoctl.mirror-map/v1", alias="schema")
     source_cluster_id: str
@@ -100,13 +109,25 @@ class MirrorMap(Document):
     mirror_topic_id: str | None
     compared: tuple[str, ...]
     compacted: bool | None
+    asked: tuple[int, ...] = ()
     partitions: tuple[MapPartition, ...]
     commits: tuple[MapCommit, ...]
 
     @property
     def looked_at(self) -> int:
-        """Return the instant up to which all partitions are known; 0 without partitions."""
-        return min((p.looked_at for p in self.partitions), default=0)
+        """Return the instant up to which all is known, commits too; 0: some partition is not."""
+        if not self.partitions or set(self.asked) - self.by_number().keys():
+            return 0
+        return min(self._instants)
+
+    @property
+    def newest(self) -> int:
+        """Return the instant of the newest that is known; 0: nothing is."""
+        return max(self._instants, default=0)
+
+    @property
+    def _instants(self) -> list[int]:
+        return [p.looked_at for p in self.partitions] + [c.seen_at for c in self.commits]
 
     def by_number(self) -> dict[int, MapPartition]:
         """Return the partitions by number."""
@@ -114,15 +135,20 @@ class MirrorMap(Document):
 
 
 def with_partition(
-    kept: MirrorMap, part: MapPartition, commits: Sequence[MapCommit], *, complete: bool
+    kept: MirrorMap,
+    part: MapPartition,
+    commits: Sequence[MapCommit],
+    *,
+    complete: bool,
+    read: Collection[str] = (),
 ) -> MirrorMap:
     """Return the map with this partition, and its commits as they are now.
 
-    complete: all groups were seen; else those that were not keep what was seen of them before.
+    complete: all groups were seen; else those that are not in `read` keep what was seen of them.
     """
     number = part.partition
     new = [c for c in commits if c.partition == number]
-    seen = {c.group for c in new}
+    seen = {c.group for c in new} | set(read)
     old = [
         c for c in kept.commits if c.partition != number or (not complete and c.group not in seen)
     ]
@@ -153,6 +179,15 @@ def refuse_other_map(known: MirrorMap, now: MirrorMap, where: str, remedy: str) 
                 where=where,
                 remedy=remedy,
             )
+
+
+def ids_unknown(kept: MirrorMap) -> str | None:
+    """Return why a map may be of other topics of these names: brokers without topic ids."""
+    ids = ((kept.source_topic, kept.source_topic_id), (kept.mirror_topic, kept.mirror_topic_id))
+    without = [topic for topic, known in ids if known is None]
+    if not without:
+        return None
+    return f"{without[0]} has no topic id: it may be another topic of this name than the map saw"
 
 
 def shown(fact: str | tuple[str, ...] | None) -> str:
@@ -198,7 +233,7 @@ def _hash(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-LEAST_IN_BLOCK = 1 << 16
+LEAST_IN_BLOCK = 1 << 12
 """Records of a block; a smaller one is joined with the next."""
 
 

@@ -2,8 +2,9 @@
 
 A record with several copies counts as read only before all of them that the group does not need,
 and as left out only if too few follow. What a group has read must be before its offset, what it has
-not read must follow. Pairs that occur once on each side are seen while both logs are paired; the
-others are in the table of unmatched records.
+not read must follow. A copy that is newer than what is known of the source may be of a record that
+was written later, whatever it equals: it must follow. Pairs that occur once on each side are seen
+while both logs are paired; the others are in the table of unmatched records.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +26,8 @@ class Continued(Value):
     again: records that it has read, or copies too many. left: unread records before the offset.
     hidden: records that the source aborted or has not decided. new, only_before: records only in
     the mirror, after and before the offset. repeated: of the new ones, those that may be copies of
-    records that the source has deleted.
+    records that the source has deleted. alike: newer than what is known of the source, and equal
+    to others: they may come again.
     """
 
     offset: int
@@ -35,6 +37,7 @@ class Continued(Value):
     new: int
     only_before: int
     repeated: int
+    alike: int = 0
 
 
 class Place(Value):
@@ -46,7 +49,7 @@ class Place(Value):
     which nothing comes again that was read. lost: unread records that the mirror lacks, though it
     has later ones. next_source: the source offset that the mirror copies next; None: it has no
     copy. reach: after the last source record with one. unknown: records of the mirror that are
-    newer than what is known of the source; they count as unread.
+    newer than what is known of the source, without a pair; they count as unread.
     """
 
     exact: Continued | None
@@ -122,8 +125,8 @@ class Bounds(Value):
     reach: the last source offset that the mirror has come to. first, end: the mirror's first offset
     whose record the source can hold, and its end. began: time (ms) of the source's first record, if
     older ones are deleted; None: none is. timed: timestamps are compared. compacted: the source may
-    have been. known_to: from this mirror offset on, records that the source is not known to have
-    are its next ones; None: all of the source is known.
+    have been. known_to: from this mirror offset on, copies may be of records that the source is
+    not known to have; None: all of the source is known.
     """
 
     reach: int
@@ -149,7 +152,7 @@ def placed(around: Around, table: Table | None, bounds: Bounds) -> Place:
     once = max([latest, *all_too_many.tolist()[-1:]])  # from here on nothing comes twice
 
     def at(offset: int) -> Continued:
-        costs = (0,) * 6 if groups is None else groups.costs(offset)
+        costs = (0,) * 7 if groups is None else groups.costs(offset)
         again, left, *others = costs
         again += int((read >= offset).sum())
         left += int((unread < offset).sum())
@@ -172,6 +175,8 @@ def placed(around: Around, table: Table | None, bounds: Bounds) -> Place:
 class _Groups:
     """The groups of equal records, as columns with a value for each group.
 
+    newer: the last copies, which may be of records that are newer than what is known of the source;
+    the copies before them are of known ones, those after `known_to` of those that had none yet.
     needed: copies that the group of readers must still read; allowed: those that it may. They
     differ where the mirror lacks some of several equal records and nobody can say which. lost:
     unread records without a copy. last: source and mirror offset of the mirror's last copy.
@@ -189,29 +194,30 @@ class _Groups:
         self._copies = self._number(self._group)
         self._begin = np.cumsum(self._copies) - self._copies
         unread = self._number(table.group[source & (table.offset >= offset)])
-        known, unknown = n > 0, self._newer(n + hidden)
-        n, unread = n + unknown, unread + unknown
-        self.unknown = int(unknown.sum())
+        self._newer = self._newer_copies(n)
+        self.unknown = int(self._newer.sum())
+        older = self._copies - self._newer
+        rank = np.arange(len(self._copy)) - self._begin[self._group]
+        self._is_newer = rank >= older[self._group]
         self._read = n - unread
-        self._needed = np.minimum(unread, self._copies)
-        self._allowed = np.minimum(unread, np.maximum(self._copies - self._read, 0))
+        self._needed = self._newer + np.minimum(unread, older)
+        self._allowed = self._newer + np.minimum(unread, np.maximum(older - self._read, 0))
         self._known, self._hidden = n > 0, (n == 0) & (hidden > 0)
         self._alone = ~self._known & ~self._hidden
         self.lost = int(np.minimum(unread, np.maximum(n - self._copies, 0)).sum())
         self._old = self._may_be_old(table)
-        self.last = self._last(table, known, np.where(known[table.group], source, concealed))
+        sources = np.where(self._known[table.group], source, concealed)
+        self.last = self._last(table, sources)
 
-    def _newer(self, places: "NDArray[np.int64]") -> "NDArray[np.bool_]":
-        """Return which groups are newer than what is known of the source. places: in the source."""
+    def _newer_copies(self, known: "NDArray[np.int64]") -> "NDArray[np.int64]":
+        """Return how many copies may be newer than what is known. known: records of the source."""
         import numpy as np
 
         if self._bounds.known_to is None:
-            return np.zeros(self._size, np.bool_)
-        first = np.full(self._size, -1, np.int64)
-        some = np.flatnonzero(self._copies)
-        first[some] = self._copy[self._begin[some]]
-        newer: NDArray[np.bool_] = (places == 0) & (first >= self._bounds.known_to)
-        return newer
+            return np.zeros(self._size, np.int64)
+        late = self._number(self._group[self._copy >= self._bounds.known_to])
+        uncopied = np.maximum(known - (self._copies - late), 0)
+        return np.maximum(late - uncopied, 0)
 
     def _number(self, rows: "NDArray[np.intp]") -> "NDArray[np.int64]":
         import numpy as np
@@ -232,12 +238,10 @@ class _Groups:
             old |= times[table.start].astype(np.int64) < began
         return old
 
-    def _last(
-        self, table: Table, known: "NDArray[np.bool_]", sources: "NDArray[np.bool_]"
-    ) -> tuple[int, int] | None:
+    def _last(self, table: Table, sources: "NDArray[np.bool_]") -> tuple[int, int] | None:
         import numpy as np
 
-        rows = np.flatnonzero((known | self._hidden)[self._group])
+        rows = np.flatnonzero((self._known | self._hidden)[self._group])
         if not len(rows):
             return None
         row = rows[self._copy[rows].argmax()]
@@ -264,15 +268,20 @@ class _Groups:
         """Return the numbers of `Continued`, in its order."""
         import numpy as np
 
-        after = self._number(self._group[self._copy >= offset])
-        alone = np.where(self._alone, after, 0)
-        repeated = np.where(self._old, alone, np.maximum(alone - (alone == self._copies), 0))
+        later = self._copy >= offset
+        after = self._number(self._group[later])
+        newer = self._number(self._group[later & self._is_newer])
+        older, all_older = after - newer, self._copies - self._newer
+        alone = np.where(self._alone, older, 0)
+        repeated = np.where(self._old, alone, np.maximum(alone - (alone == all_older), 0))
+        first = self._alone & (all_older == 0)  # of a record that is only newer, one is no repeat
         costs = (
             np.where(self._known, np.maximum(after - self._allowed, 0), 0),
             np.maximum(self._needed - after, 0),
-            np.where(self._hidden, after, 0),
+            np.where(self._hidden, older, 0),
             alone,
-            np.where(self._alone, self._copies - after, 0),
+            np.where(self._alone, all_older - older, 0),
             np.where(self._alone, repeated, 0),
+            np.maximum(newer - first, 0),
         )
         return tuple(int(one.sum()) for one in costs)

@@ -9,6 +9,8 @@ from recovery.values import Value
 from recovery.watch.check_rows import CheckRow
 from recovery.watch.check_rules import check_row
 
+AHEAD_MS = 60_000
+
 
 class KeptMap(Value):
     """A file of `audit mirror --keep`. looked_at: epoch ms; None: it is none, see `problem`."""
@@ -19,9 +21,15 @@ class KeptMap(Value):
 
 
 def mirror_map_age(maps: Sequence[KeptMap], now: int, threshold: float) -> CheckRow:
-    """Judge the oldest map; one that cannot be read is no map."""
+    """Judge the oldest map; one that cannot be read is no map, and one of the future says nothing.
+
+    The clock of the machine that keeps maps may be a little ahead of the brokers'.
+    """
     unreadable = next((m for m in maps if m.looked_at is None), None)
-    known = [(m.looked_at, m) for m in maps if m.looked_at is not None]
+    ahead = next((m for m in maps if (m.looked_at or 0) > now + AHEAD_MS), None)
+    known = [
+        (m.looked_at, m) for m in maps if m.looked_at is not None and m.looked_at <= now + AHEAD_MS
+    ]
     looked_at, oldest = min(known, key=lambda one: one[0], default=(None, None))
     age = None if looked_at is None else max(0.0, (now - looked_at) / 1000)
     detail = "no map is named: see mirror_maps"
@@ -31,6 +39,11 @@ def mirror_map_age(maps: Sequence[KeptMap], now: int, threshold: float) -> Check
         name = quoted(PurePath(oldest.path).name)
         detail = f"{name} knows its source up to {rfc3339(looked_at)}"
     finding = unreadable is not None or (age is not None and age >= threshold)
+    if ahead is not None and not finding:
+        detail = (
+            f"{quoted(PurePath(ahead.path).name)} is of a later time than now: a clock is wrong"
+        )
+    unsure = not maps or ahead is not None
     return check_row(
-        "mirror_map_age", threshold, age, "seconds", detail, finding=finding, unsure=not maps
+        "mirror_map_age", threshold, age, "seconds", detail, finding=finding, unsure=unsure
     )

@@ -199,14 +199,21 @@ def _maps(sources: Sequence[str]) -> tuple[Path, ...]:
         try:
             resolve(Connect(context=sources[0]))
         except UsageError:
-            if not Path(sources[0]).is_file():
+            if not _is_file(sources[0]):
                 raise
         else:
             return ()
     for name in sources:
-        if not Path(name).is_file():
+        if not _is_file(name):
             raise UsageError(
                 f"{quoted(name)} is no file: several are mirror maps, of a topic each",
                 where="--from-cluster",
             )
     return tuple(map(Path, sources))
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # longer than a name can be
+        return False

@@ -1,6 +1,6 @@
 """What a plan needs of a cluster that is gone, from mirror maps that were kept of its topics."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.operations.audit.failover_source import Commits, Compared
+from eoctl.operations.audit.map_commits import BY_TIME, of_bundle
 from eoctl.operations.audit.mirror import topic_id
 from eoctl.operations.audit.mirror_logs import ClusterLog, MappedLog, MirrorLog
 from eoctl.operations.audit.ranges import Resolved
@@ -16,9 +17,9 @@ from eoctl.stores import bundle_files
 from eoctl.stores.offsets import mirror_maps
 from eoctl.stores.offsets.store import StoreEntry
 from recovery.audit.failover import Found
-from recovery.audit.mirror_map import MapCommit, MapPartition, MirrorMap
-from recovery.errors import IncompleteError, RefusedError, UsageError
-from recovery.facts import GroupFacts, TopicPartition
+from recovery.audit.mirror_map import MapCommit, MapPartition, MirrorMap, ids_unknown
+from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.quoting import some
 from recovery.restart.decision import Check
 from recovery.restart.stored import StoredOffset, StoredPartition
@@ -26,8 +27,6 @@ from recovery.selectors import Selector
 from recovery.shared import log_position
 from recovery.times import rfc3339
 from recovery.values import replace
-
-BY_TIME = "restart by time, --to-datetime"
 
 
 @dataclass
@@ -59,7 +58,7 @@ class MapSource:
             maps[kept.source_topic] = kept
         if len({(m.source_cluster_id, m.mirror_cluster_id) for m in maps.values()}) > 1:
             raise UsageError("the maps are of different clusters", where="--from-cluster")
-        committed = _of_bundle(bundles, maps)
+        committed = of_bundle(bundles, maps)
         if committed is None:
             committed = tuple(c for kept in maps.values() for c in kept.commits)
         return cls(", ".join(map(str, paths)), maps, committed)
@@ -80,7 +79,9 @@ class MapSource:
             if c.group == group
             and (not selectors or any(s.matches(c.topic, c.partition) for s in selectors))
         }
-        entries = {partition: _entry(c) for partition, c in self._moved.items()}
+        for commit in self._moved.values():
+            _refuse_unknown(commit, self.name)
+        entries = {p: _entry(c, c.offset) for p, c in self._moved.items() if c.offset is not None}
         unmapped = sorted({topic for topic, _ in entries} - self.maps.keys())
         if unmapped:
             raise RefusedError(
@@ -105,6 +106,9 @@ class MapSource:
                     remedy=f"use the map of this mirror, or {BY_TIME}",
                 )
         self.unproven |= await self._refuse_cut_off(mirror, kept)
+        if (unknown := ids_unknown(kept)) is not None:
+            partitions = [TopicPartition(topic, p.partition) for p in kept.partitions]
+            self.unproven |= dict.fromkeys(partitions, unknown)
         configs, _ = await topic_configs(mirror, [copy], ("cleanup.policy",))
         policy = configs.get(copy, {}).get("cleanup.policy")
         return Compared(
@@ -119,6 +123,7 @@ class MapSource:
         places = {
             TopicPartition(kept.mirror_topic, p.partition): p.mirror.position
             for p in kept.partitions
+            if (kept.source_topic, p.partition) in self._moved
         }
         standings = await positions.standings(mirror, places)
         for partition, standing in standings.items():
@@ -156,8 +161,15 @@ class MapSource:
     async def not_proven(
         self, commits: Mapping[TopicPartition, StoredOffset]
     ) -> dict[TopicPartition, str]:
-        """See FailoverSource: why the mirror is not proven; the map saw commits in one log."""
-        return {p: self.unproven[p] for p in commits if p in self.unproven}
+        """See FailoverSource: why the commit or the mirror is not proven."""
+        texts = {}
+        for partition in commits:
+            commit = self._moved[partition]
+            mine = None if commit.held else f"the commit may be of another log: {commit.because}"
+            both = [text for text in (mine, self.unproven.get(partition)) if text is not None]
+            if both:
+                texts[partition] = "; ".join(both)
+        return texts
 
     def log(
         self, mirror: ClusterLog, copy: Resolved, commit: StoredOffset, *, compacted: bool
@@ -203,60 +215,26 @@ class MapSource:
         return Origin(self.name, self.cluster_id, group, kept, map_of=seen_at)
 
 
-def _entry(c: MapCommit) -> StoreEntry:
+def _entry(c: MapCommit, offset: int) -> StoreEntry:
     stored = StoredOffset(
-        topic=c.topic, partition=c.partition, offset=c.offset, leader_epoch=c.leader_epoch
+        topic=c.topic, partition=c.partition, offset=offset, leader_epoch=c.leader_epoch
     )
-    kept = {"offset": c.offset, "leader_epoch": c.leader_epoch, "metadata": c.metadata}
+    kept = {"offset": offset, "leader_epoch": c.leader_epoch, "metadata": c.metadata}
     return StoreEntry(StoredPartition(input=stored), kept)
 
 
-def _of_bundle(
-    paths: Sequence[Path], maps: Mapping[str, MirrorMap]
-) -> tuple[MapCommit, ...] | None:
-    """Return what a bundle knows of the groups; None without one.
-
-    Raises UsageError if it is not a later one of the same cluster, RefusedError for other topics.
-    """
-    if not paths:
-        return None
-    where = str(paths[0])
-    if len(paths) > 1 or not maps:
-        text = "only one bundle" if maps else "a bundle has commits and no records"
-        raise UsageError(text, where=where, remedy="name it beside the maps of the group's topics")
-    bundle, _ = bundle_files.read(paths[0])
-    if bundle.cluster_id != next(iter(maps.values())).source_cluster_id:
-        raise UsageError(f"a bundle of another cluster: {bundle.cluster_id}", where=where)
-    if bundle.created_at < max(m.looked_at for m in maps.values()):
-        raise UsageError("the maps are newer than this bundle", where=where, remedy="leave it out")
-    if bundle.groups_missing:
-        at = bundle.groups_missing[0]
-        raise IncompleteError(f"the bundle lacks groups or commits: {at.detail}", where=where)
-    ids = {p.topic: p.topic_id for p in bundle.offsets.facts.partitions}
-    for topic, kept in maps.items():
-        if topic in ids and ids[topic] != kept.source_topic_id:
-            raise RefusedError(
-                f"the bundle is of another topic of this name: id {ids[topic]}",
-                where=topic,
-                remedy=BY_TIME,
-            )
-    return commits_of(bundle.groups, bundle.created_at)
-
-
-def commits_of(groups: Iterable[GroupFacts], seen_at: int) -> tuple[MapCommit, ...]:
-    """Return the offsets that groups have committed, without share groups."""
-    return tuple(
-        MapCommit(
-            group=g.group,
-            topic=o.topic,
-            partition=o.partition,
-            offset=o.committed_offset,
-            leader_epoch=o.leader_epoch,
-            metadata=o.metadata or "",
-            pending=bool(o.pending),
-            seen_at=seen_at,
+def _refuse_unknown(c: MapCommit, where: str) -> None:
+    """Raise RefusedError for a commit that says nothing of what the group has read."""
+    if c.held is False:
+        raise RefusedError(
+            f"the group's offset {c.offset} is of a log that was cut off and written again: "
+            f"{c.because}",
+            where=f"{c.topic_partition} in {where}",
+            remedy=f"leave it out, --topic, and {BY_TIME}",
         )
-        for g in groups
-        for o in g.offsets
-        if o.committed_offset is not None and not o.is_share
-    )
+    if c.offset is None:
+        raise RefusedError(
+            "an open transaction held the group's first commit here: what it has read is unknown",
+            where=f"{c.topic_partition} in {where}",
+            remedy=f"leave it out, --topic, and {BY_TIME}",
+        )

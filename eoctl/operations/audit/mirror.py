@@ -66,11 +66,7 @@ async def _audit(
 ) -> Answer:
     topic = request.source.literal
     assert topic is not None
-    if topic == request.mirror and source.cluster_id == mirror.cluster_id:
-        raise UsageError(
-            f"{topic} would be compared with itself",
-            remedy="name the mirror's cluster with --mirror-context, or its topic",
-        )
+    refuse_itself(source, mirror, topic, request.mirror)
     unread: list[Missing] = []
     sync_topic: str | None = None
     checkpoint_topic: str | None = None
@@ -140,6 +136,15 @@ async def _audit(
         judging=True,
         finding=findings > 0,
     )
+
+
+def refuse_itself(source: Cluster, mirror: Cluster, topic: str, copy: str) -> None:
+    """Raise UsageError if both are one topic of one cluster."""
+    if topic == copy and source.cluster_id == mirror.cluster_id:
+        raise UsageError(
+            f"{topic} would be compared with itself",
+            remedy="name the mirror's cluster with --mirror-context, or its topic",
+        )
 
 
 def _not_known(what: str, topic: str | None, error: EoctlError) -> Missing:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 AHEAD = 100_000
 """Visible records of the source that are kept although the mirror has not come to them."""
 MOST_WAITING = 500_000
-"""Records without a pair that one partition's map keeps, 24 bytes each."""
+"""Visible records without a pair that one partition's map keeps, some 21 bytes each."""
+MOST_HIDDEN = 200_000
+"""Records that the source aborted or has not decided, the newest."""
 
 Part = tuple[ColumnBatch, "NDArray[np.uint64]"]
 Logs = tuple[MirrorLog, Resolved]
@@ -51,7 +53,8 @@ class _Continuing:
     """One run over one partition.
 
     ahead: records of the source after the mirror's end. hidden: those that no reader gets. read_to:
-    the source's next offset. beyond: visible records of it since the mirror is done.
+    the source's next offset. beyond: visible records of it since the mirror is done; unpaired: the
+    mirror's records that had no partner then.
     """
 
     known: MapPartition | None
@@ -64,6 +67,7 @@ class _Continuing:
     began: int | None = None
     read_to: int = 0
     beyond: int = 0
+    unpaired: int = 0
 
     def __post_init__(self) -> None:
         self.sums, self.block_start = self._new_sum(), self.mirror[1].start
@@ -117,7 +121,7 @@ class _Continuing:
         return self._map()
 
     def _add_source(self, part: Part | None) -> None:
-        if part is None or self.beyond >= AHEAD:
+        if part is None or self.beyond >= AHEAD + self.unpaired:
             self.pairing.source.done = True
             self.read_to = self.source[1].end if part is None else self.read_to
             return
@@ -145,7 +149,7 @@ class _Continuing:
 
     def _add_mirror(self, part: Part | None) -> None:
         if part is None:
-            self.pairing.mirror.done = True
+            self.pairing.mirror.done, self.unpaired = True, self.pairing.mirror.waiting
             return
         records, digests = part
         rows = seen_by_readers(records) & (records.offset < self.mirror[1].end)
@@ -170,11 +174,12 @@ class _Continuing:
         copied = among(hidden.digest, extra.digest) | (hidden.outcome == ABORTED)
         hidden = replace(hidden, outcome=np.where(copied, ABORTED, OPEN).astype(np.int8))
         hidden = hidden.select(copied | (hidden.offset > steps.reach))
+        hidden = hidden.select(np.arange(len(hidden)) >= len(hidden) - MOST_HIDDEN)
         rest = rest_of([waiting, *self.ahead, hidden])
         rest = rest.select(rest.offset >= start)
-        if len(rest) > MOST_WAITING:
+        if (without := int(rest.visible.sum())) > MOST_WAITING:
             raise IncompleteError(
-                f"{len(rest):,} records of the source have no partner, too many for a map",
+                f"{without:,} records of the source have no partner, too many for a map",
                 remedy="wait until the mirror has caught up, or see what differs: audit mirror "
                 "without --keep",
             )
@@ -187,11 +192,13 @@ class _Continuing:
         if self.known is None:
             nothing = np.zeros(0, np.int64)
             return Steps(nothing, nothing, nothing), self.source[1].start
-        steps, start = self.known.unpacked()[0], self.known.source.start
+        (steps, rest), start = self.known.unpacked(), self.known.source.start
         kept = steps.since(self.mirror[1].log_start_offset)
         if len(kept.source) == len(steps.source):
             return steps, start
-        return kept, int(kept.source.min(initial=self.known.source.end))
+        waiting = rest.offset[rest.visible & (rest.offset > steps.reach)]
+        first = kept.source if len(kept.source) else waiting
+        return kept, int(first.min(initial=self.known.source.end))
 
     def _partition(self, start: int, steps: Steps, rest: Rest) -> MapPartition:
         theirs, known = self.mirror[1], self.known

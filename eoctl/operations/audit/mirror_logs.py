@@ -75,8 +75,12 @@ class ClusterLog:
         )
 
 
+_MIX = 0x9E3779B97F4A7C15
+
+
 class DigestSum:
-    """The number of records and the sum of their digests, in ranges of offsets.
+    """The number of records and the sum of their digests, each multiplied by an odd hash of its
+    offset, in ranges of offsets: records at other places have another sum.
 
     edges: where ranges begin and end, rising.
     """
@@ -94,7 +98,9 @@ class DigestSum:
 
         at = np.searchsorted(self._edges, offsets, side="right")
         self.count += np.bincount(at, minlength=len(self.count))
-        np.add.at(self.sums, at, digests)
+        places = (offsets.astype(np.uint64) * np.uint64(_MIX)) >> np.uint64(31)
+        factors = places * np.uint64(_MIX) | np.uint64(1)
+        np.add.at(self.sums, at, digests * factors[:, None])
 
     def text(self, number: int) -> str:
         """Return the sum of the range before edge `number`."""
@@ -107,7 +113,7 @@ class MappedLog:
 
     mirror_range: of the mirror, up to its last stable offset. compacted: the mirror may be, so that
     records of the map may be gone. offset: a group's. Of the last complete reading: found_unread:
-    pairs from that offset on; unchecked: records that are gone, so that their block says nothing.
+    pairs from that offset on; unchecked: records in blocks of which others are gone.
     """
 
     mirror: ClusterLog
@@ -139,6 +145,9 @@ class MappedLog:
                 self.found_unread += int((sources >= self.offset).sum())
                 yield replace(part.select(rows), offset=sources), digests[rows]
         self._check(sums)
+        # a read record that the mirror left out must not take the copy of a newer one like it
+        lost = rest.visible & (rest.offset < min(self.offset, steps.reach))
+        rest = rest.select(~lost)
         # of equal records the first ones have the pairs, and those without follow
         if len(rest):
             yield self._rest(rest)
@@ -166,11 +175,10 @@ class MappedLog:
         """Compare the mirror's records with the map's blocks; those partly deleted say nothing."""
         self.unchecked = 0
         for number, block in enumerate(self.kept.blocks, 1):
-            if block.start < self.mirror_range.start:
-                continue
             found = int(sums.count[number])
-            if self.compacted and found < block.records:
-                self.unchecked += block.records - found
+            deleted = block.start < self.mirror_range.start
+            if deleted or (self.compacted and found < block.records):
+                self.unchecked += found
             elif (found, sums.text(number)) != (block.records, block.digest):
                 raise RefusedError(
                     f"its records from {block.start} to {block.end} are not those that the map "

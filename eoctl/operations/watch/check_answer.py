@@ -17,7 +17,7 @@ from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.doctor.accepting import refuse_unknown
 from recovery.doctor.rules import RULES
-from recovery.errors import EoctlError
+from recovery.errors import EoctlError, UsageError
 from recovery.facts import GroupFacts, GroupTimes, Missing
 from recovery.inspect.observation import Settings
 from recovery.sizes import byte_size
@@ -57,6 +57,8 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
     def seconds(text: str | None, name: str) -> float | None:
         return None if text is None else duration(text, where=f"[check] {name}")
 
+    if configured.mirror_maps and configured.mirror_map_age is None:
+        raise UsageError("are not judged without mirror_map_age", where="[check] mirror_maps")
     return Thresholds(
         held_records=configured.held_records,
         held_age=seconds(configured.held_age, "held_age"),
@@ -202,9 +204,13 @@ def _maps(paths: Sequence[str]) -> list[KeptMap]:
     maps = []
     for path in paths:
         try:
-            maps.append(KeptMap(path, mirror_maps.read(Path(path).expanduser()).looked_at))
+            known = mirror_maps.read(Path(path).expanduser()).looked_at
+            problem = "" if known else "does not know all of its partitions yet"
+            maps.append(KeptMap(path, known or None, problem))
         except EoctlError as error:
             maps.append(KeptMap(path, None, error.what))
+        except (RuntimeError, ValueError) as error:  # a home that is none, or no name of a file
+            maps.append(KeptMap(path, None, f"cannot be read: {error}"))
     return maps
 
 

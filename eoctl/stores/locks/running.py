@@ -11,8 +11,11 @@ from recovery.errors import BusyError, UsageError
 
 
 @contextmanager
-def only_one(command: str, of: str) -> Iterator[None]:
-    """Run unless another `command` works on the same object; else raise BusyError at once."""
+def only_one(command: str, of: str, kind: str = "cluster") -> Iterator[None]:
+    """Run unless another `command` works on the same object; else raise BusyError at once.
+
+    kind: what the object is, for the error.
+    """
     name = f"{command}-{hashlib.sha256(of.encode('utf-8', 'replace')).hexdigest()[:16]}.lock"
     path = state_dir() / "locks" / name
     try:
@@ -25,7 +28,7 @@ def only_one(command: str, of: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(
-                f"another {command} for this cluster is running", remedy="wait until it has ended"
+                f"another {command} for this {kind} is running", remedy="wait until it has ended"
             ) from None
         yield
     finally:

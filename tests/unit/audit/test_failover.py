@@ -35,6 +35,7 @@ def at(**changes: int) -> Found:
         (at(again=2), "at-least-once", "dc1.orders:3: 2 records come again"),
         (at(hidden=1), "at-least-once", "1 record that A aborted, or has not decided"),
         (at(repeated=1), "at-least-once", "1 record may be copies of records that A no longer has"),
+        (at(alike=2), "at-least-once", "2 records newer than the map may be repeats of others"),
         (replace(EXACT, returning=7), "at-least-once", "the mirror has still to copy 7 records"),
         (at(only_before=3), "at-most-once", "3 records before 70 that only B has"),
         (replace(at(only_before=3), compacted=True), "exactly-once", "150 records"),
@@ -133,11 +134,13 @@ NEWER = replace(GONE, unseen=5, end=120, place=replace(GONE.place, unknown=12))
     ("found", "guarantee", "text"),
     [
         (GONE, "at-least-once", "read in A since 2023-11-14T22:13:20.000Z comes again"),
+        (GONE, "at-least-once", "of what B has; what the group"),
+        (GONE, "at-least-once", "what A wrote after it and B lacks is lost"),
         (replace(GONE, unseen=5), "at-least-once", "comes again"),  # but nothing is newer in B
         (
             replace(GONE, place=replace(GONE.place, lost=9)),
             "at-most-once",
-            "lacks 9 records that the group has not read; what the group has read in A since",
+            "lacks 9 records that the group has not read; of what B has; what the group",
         ),
     ],
 )
@@ -149,11 +152,30 @@ def test_a_map_never_promises_more_than_it_saw(found: Found, guarantee: str, tex
     assert {c.name for c in checks(found, None)} >= {"map"}
 
 
+def test_what_was_not_compared_with_the_map_is_named() -> None:
+    [check] = [c for c in checks(replace(GONE, unchecked=7), None) if c.name == "unchecked"]
+    assert check.held is None
+    assert "7 records are taken from the map and not compared" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("pending", "text"), [(True, "A held a newer"), (None, "A may have held a newer"), (False, "")]
+)
+def test_an_open_transaction_is_named_unless_it_is_known_that_there_was_none(
+    pending: bool | None, text: str
+) -> None:
+    found = [c.detail for c in checks(replace(GONE, pending=pending), None) if c.name == "pending"]
+    assert bool(found) is bool(text)
+    assert text in "".join(found)
+
+
 def test_records_that_a_map_has_not_seen_are_a_range() -> None:
     with pytest.raises(RefusedError) as refused:
         refuse_ranges([NEWER])
     text = refused.value.sentence
     assert "the group has read records that the map has not seen" in text
-    assert "between 70 and 120: from 70 5 records come again, from 120 12 records are left" in text
+    assert "between 70 and 120: from 70 up to 5 records come again, from 120 up to 12" in text
     assert [(o.earliest_offset, o.latest_offset) for o in [origin(NEWER, "latest")]] == [(70, 120)]
     assert promise([NEWER], "latest").guarantee == "at-most-once"
+    behind = replace(NEWER, place=replace(NEWER.place, latest=replace(THERE, only_before=4, new=2)))
+    assert behind.latest.only_before == 6

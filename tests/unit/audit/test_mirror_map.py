@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eoctl.operations.audit import mirror_continuing
 from eoctl.operations.audit.mirror_continuing import continued
 from eoctl.operations.audit.mirror_logs import Digested, MappedLog, OnProgress, Progress
 from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
@@ -22,9 +24,9 @@ from recovery.audit.mirror_map import (
     refuse_other_map,
     with_partition,
 )
-from recovery.audit.mirror_place import Around
+from recovery.audit.mirror_place import Around, Place
 from recovery.audit.mirror_steps import PairSteps, Steps
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats.columns import ABORTED, NONE, Batches, ColumnBatch
 from recovery.shared.record_digests import record_digests
 from recovery.values import replace
@@ -115,38 +117,51 @@ def _copied(rng: random.Random, source: Sequence[Content], *, uncommitted: bool)
     return copies
 
 
+def _costs(place: Place) -> list[tuple[int, int, int] | None]:
+    places = place.exact, place.earliest, place.latest
+    return [None if c is None else (c.offset, c.again, c.left) for c in places]
+
+
+def _source(rng: random.Random, *, alike: bool) -> list[Content]:
+    """A source in which records come again, as a producer that sends an aborted one again does."""
+    source: list[Content] = []
+    for i in range(rng.randrange(1, 50)):
+        again = source and rng.random() < 0.1
+        one = rng.randrange(40) if alike else rng.choice(source)[0] if again else i
+        source.append((one, NONE if alike or again or rng.random() < 0.8 else ABORTED))
+    return source
+
+
 @given(st.integers(0, 2**32), st.booleans())
 @settings(deadline=None, max_examples=share(600))
 def test_a_map_finds_what_the_source_itself_would(seed: int, alike: bool) -> None:
     """Kept in one to three runs while both logs grow; the mirror goes on after the last one."""
     rng = random.Random(seed)
-    source: list[Content] = [
-        (rng.randrange(40), NONE) if alike else (i, NONE if rng.random() < 0.8 else ABORTED)
-        for i in range(rng.randrange(1, 50))
-    ]
+    source = _source(rng, alike=alike)
     copies = _copied(rng, source, uncommitted=not alike and rng.random() < 0.3)
     mirror = [(source[i][0], NONE) for i in copies]
-    kept, end = None, 0
+    kept, end, seen = None, 0, 0
     for length in sorted(rng.randrange(len(mirror) + 1) for _ in range(rng.randrange(1, 4))):
         end = rng.randrange(max([end - 1, *copies[:length]]) + 1, len(source) + 1)
-        kept = keep(kept, source[:end], mirror[:length])
+        kept, seen = keep(kept, source[:end], mirror[:length]), length
     assert kept is not None
-    known = source[:end]
-    newer = dict.fromkeys(one for one, _ in mirror if one not in {one for one, _ in known})
-    complete = [*known, *((one, NONE) for one in newer)]
-    at = 2 * rng.randrange(end + 1)
+    known, at = source[:end], 2 * rng.randrange(end + 1)
     logs, log = planned(kept, mirror, at)
-    found, expected = logs.place, compared(complete, mirror, at).place
+    found = logs.place
     assert found is not None
-    assert expected is not None
-    for mine, theirs in (
-        (found.exact, expected.exact),
-        (found.earliest, expected.earliest),
-        (found.latest, expected.latest),
-    ):
-        assert mine == theirs
-    news = {one for one, _ in mirror[kept.mirror.end // 2 :]} & newer.keys()
-    assert found.unknown == len(news)
+    # whatever comes again or not: what the group has not read of the source follows
+    copied = {i for i in copies if source[i][1] == NONE}
+    unread = Counter(source[i][0] for i in copied if 2 * i >= at)
+    chosen = (found.exact or found.earliest).offset
+    assert Counter(one for one, _ in mirror[chosen // 2 :]) >= unread
+    assert found.unknown >= sum(i >= end for i in copies[seen:])
+    times = Counter([*(one for one, _ in mirror), *(i for i, aborted in known if aborted)])
+    if all(times[one] == 1 for one, _ in mirror[seen:]):
+        newer = [(source[i][0], NONE) for i in copies if i >= end]
+        expected = compared([*known, *newer], mirror, at).place
+        assert expected is not None
+        assert _costs(found) == _costs(expected)
+        assert found.unknown == len(newer)
     steps, rest = kept.unpacked()
     assert steps.unread(at) == log.found_unread
     visible = [2 * i for i, (_, outcome) in enumerate(known) if outcome == NONE]
@@ -156,6 +171,43 @@ def test_a_map_finds_what_the_source_itself_would(seed: int, alike: bool) -> Non
         for n in range(int(records))
     ]
     assert sorted([*in_steps, *rest.offset[rest.visible].tolist()]) == visible
+
+
+@pytest.mark.parametrize(
+    ("newer", "alike"), [([77, 77], 1), ([3], 1), ([3, 77], 1), ([77], 0), ([3, 3], 2)]
+)
+def test_a_newer_record_that_equals_another_is_not_passed_over(
+    newer: list[int], alike: int
+) -> None:
+    """A copy of what the map knows, or a record that A wrote later: nobody can say."""
+    source = [(n, NONE) for n in range(10)]
+    kept = keep(None, source, source)
+    place = planned(kept, [*source, *((n, NONE) for n in newer)], 20)[0].place
+    assert place is not None
+    assert place.exact is not None
+    assert (place.exact.offset, place.exact.left) == (19, 0)
+    assert (place.unknown, place.exact.alike) == (len(newer), alike)
+
+
+def test_records_that_the_mirror_had_not_copied_yet_are_known() -> None:
+    """The group was ahead of the mirror, which then copies them, is killed, and copies again."""
+    source = [(n, NONE) for n in range(10)]
+    kept = keep(None, source, source[:6])
+    for after, expected in (([6, 7, 8, 9], 19), ([6, 7, 8, 9, 8, 9, 10], 19)):
+        place = planned(kept, [*source[:6], *((n, NONE) for n in after)], 20)[0].place
+        assert place is not None
+        assert place.exact is not None
+        assert place.exact.offset == expected
+
+
+def test_a_record_that_the_mirror_lost_does_not_hide_a_newer_one_like_it() -> None:
+    source = [(n, NONE) for n in range(10)]
+    mirror = [one for one in source if one[0] != 4]
+    kept = keep(None, source, mirror)
+    place = planned(kept, [*mirror, (4, NONE)], 20)[0].place
+    assert place is not None
+    assert place.exact is not None
+    assert place.exact.offset <= 18
 
 
 def test_a_map_is_one_text_and_refused_if_it_was_edited() -> None:
@@ -183,6 +235,7 @@ def _commit(group: str, partition: int, offset: int) -> MapCommit:
         metadata="",
         pending=False,
         seen_at=offset,
+        held=True,
     )
 
 
@@ -194,12 +247,60 @@ def test_commits_are_of_the_run_that_read_their_partition() -> None:
     )
     now = [_commit("a", 0, 2), _commit("a", 1, 2)]
 
-    def offsets(*, complete: bool) -> set[tuple[str, int, int]]:
-        commits = with_partition(before, part, now, complete=complete).commits
+    def offsets(*, complete: bool, read: tuple[str, ...] = ()) -> set[tuple[str, int, int | None]]:
+        commits = with_partition(before, part, now, complete=complete, read=read).commits
         return {(c.group, c.partition, c.offset) for c in commits}
 
     assert offsets(complete=True) == {("a", 0, 2), ("a", 1, 1)}
     assert offsets(complete=False) == {("a", 0, 2), ("a", 1, 1), ("b", 0, 1)}
+    assert offsets(complete=False, read=("a", "b")) == {("a", 0, 2), ("a", 1, 1)}
+
+
+def test_a_map_is_as_old_as_the_oldest_of_what_it_should_know() -> None:
+    part = keep(None, [(1, NONE)], [(1, NONE)]).model_copy(update={"looked_at": 900})
+    kept = WHOLE.model_copy(update={"partitions": (part,), "asked": (0,)})
+    assert kept.looked_at == 900
+    assert kept.newest == 900
+    old = kept.model_copy(update={"commits": (_commit("a", 0, 500),)})
+    assert (old.looked_at, old.newest) == (500, 900)
+    assert kept.model_copy(update={"asked": (0, 1)}).looked_at == 0
+    never = kept.model_copy(update={"partitions": (part.model_copy(update={"looked_at": 0}),)})
+    assert never.looked_at == 0
+
+
+def test_what_retention_took_from_the_mirror_does_not_take_what_waits() -> None:
+    source = [(n, NONE) for n in range(20)]
+    kept = keep(None, source, source[:12])
+    mirror = replace(_range(24, start=24), log_start_offset=24)
+    mine = replace(_range(40), start=kept.source.end)
+    logs = (ListLog(source), mine), (ListLog(source[:12]), mirror)
+    later = asyncio.run(continued(kept, *logs, Progress(None), timed=True))
+    assert later.waiting == 8
+    assert (later.source.start, later.pairs) == (24, 0)
+
+
+def test_copies_that_were_read_before_their_records_are_paired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the mirror once lost waits, and lets it be read to its end before the source."""
+    source = [(n, NONE) for n in range(70)]
+    mirror = source[39:40]
+    kept = keep(None, source[:40], mirror)
+    monkeypatch.setattr(mirror_continuing, "AHEAD", 5)
+    assert (kept.waiting, kept.pairs) == (39, 1)
+    assert keep(kept, source, [*mirror, *source[40:60]]).pairs == 21
+
+
+def test_aborted_records_do_not_fill_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mirror that reads uncommitted copies them: the newest are kept."""
+    monkeypatch.setattr(mirror_continuing, "MOST_WAITING", 5)
+    monkeypatch.setattr(mirror_continuing, "MOST_HIDDEN", 3)
+    source = [(n, ABORTED if n % 2 else NONE) for n in range(40)]
+    kept = keep(None, source, [(one, NONE) for one, _ in source])
+    rest = kept.unpacked()[1]
+    assert (kept.waiting, rest.offset.tolist()) == (0, [70, 74, 78])
+    with pytest.raises(IncompleteError, match="6 records of the source have no partner"):
+        keep(None, [(n, NONE) for n in range(16)], [(n, NONE) for n in range(10)])
 
 
 def test_another_log_than_the_map_saw_is_refused() -> None:
@@ -208,6 +309,23 @@ def test_another_log_than_the_map_saw_is_refused() -> None:
     planned(kept, source, 20)
     with pytest.raises(RefusedError, match="are not those that the map saw"):
         planned(kept, [*source[:12], (99, NONE), *source[13:]], 20)
+
+
+def test_records_that_changed_places_are_another_log() -> None:
+    source = [(n, NONE) for n in range(30)]
+    kept = keep(None, source, source)
+    with pytest.raises(RefusedError, match="are not those that the map saw"):
+        planned(kept, [*source[:12], source[13], source[12], *source[14:]], 20)
+
+
+def test_records_beside_deleted_ones_are_not_compared_and_counted() -> None:
+    source = [(n, NONE) for n in range(30)]
+    kept = keep(None, source, source)
+    assert planned(kept, source, 20)[1].unchecked == 0
+    copies, r = ListLog(source), _range(60, start=8)
+    log = MappedLog(copies, r, kept, compacted=False, offset=20)  # type: ignore[arg-type]
+    asyncio.run(Both(log, copies, READING).read(PartitionMirror(_range(60), r)))
+    assert log.unchecked == 26
 
 
 def test_steps_take_little_space() -> None:
