@@ -148,7 +148,7 @@ async def _states(cluster: Cluster, facts: DoctorFacts) -> Part:
 async def _outages(cluster: Cluster, facts: DoctorFacts, recent: Tail[RecentStates]) -> Part:
     """Return the outages of a day, of jobs that pre-commit."""
     of_jobs, missing = await _not_of_connect(cluster, recent.sink.sinks.outages)
-    part = outages_seen(recent, of_jobs, facts.now, facts.transactions.rows)
+    part = outages_seen(recent, of_jobs, facts.now)
     return part | {"missing_outages": (*part["missing_outages"], *missing)}
 
 

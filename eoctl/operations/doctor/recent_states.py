@@ -7,9 +7,9 @@ from eoctl.kafka.read.recent_log import Tail
 from eoctl.render.words import spoken_age
 from recovery.diagnose.contest import NAMED_WITHIN_MS, WINDOW_MS
 from recovery.doctor.findings import NOT_READ, Outage
-from recovery.doctor.outages import BY_CLIENT, Sinks, precommitting
+from recovery.doctor.outages import BY_CLIENT, Sinks
 from recovery.doctor.version_rules import BEGUN, STRICT, newest_versions
-from recovery.facts import Missing, TransactionFacts
+from recovery.facts import Missing
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionState
 from recovery.inspect.log_part import LogPart, heads
@@ -80,12 +80,12 @@ def outages_seen(
     recent: Tail[RecentStates],
     of_jobs: Iterable[Outage],
     now: int,
-    ids: Iterable[TransactionFacts],
 ) -> dict[str, Any]:
     """Return those of the outages of jobs that count, as fields of DoctorFacts. now: epoch ms.
 
     An outage counts only where all partitions were read, since a sink's other ids, which may have
-    been active meanwhile, are on any of them.
+    been active meanwhile, are on any of them. A busy log is read for less than a timeout: how far
+    back is said then, and none found is no finding, else each busy cluster would have an unknown.
     """
     begin, unread = recent.read_from, {*recent.ends, *recent.failed}
     found = [
@@ -93,10 +93,8 @@ def outages_seen(
         for outage in of_jobs
         if not unread and (begin is None or outage.silent_from >= begin)
     ]
-    timeouts = [t.timeout_ms or 0 for t in ids if precommitting([t.transactional_id])]
-    least = max([NAMED_WITHIN_MS, *timeouts])
     result = "which jobs there were away for longer than their timeout is not seen"
-    few = [] if found else _too_few(recent, begin, now - least, now, result)
+    few = [] if found else _too_few(recent, begin, now - NAMED_WITHIN_MS, now, result)
     return {
         "outages": tuple(found),
         "outages_from": None if few else begin,
