@@ -1,5 +1,6 @@
 """A group's commits over time: a lane a partition, what stands out, and when it is asked."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,10 +10,11 @@ from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
 from recovery.values import replace
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tests.tui.test_doctor import HOSTILE, CountingFeed, rounds
+from tui import panes
 from tui.screens.groups import group_page
 from tui.screens.views import GROUP, GROUPS, Location
 from tui.widgets.commit_lanes import SIGNS, commit_lanes, kind_of
-from tui.widgets.lines import line_width, plain
+from tui.widgets.lines import Line, line_width, plain
 
 T0 = 1_764_230_400_000  # 08:00:00Z
 COMMIT = OffsetsHistoryRow(
@@ -134,6 +136,31 @@ def test_it_is_asked_when_the_page_opens_and_by_a_key() -> None:
             await pilot.press("2")
             await rounds(pilot, feed, 2)
             assert len(asked) == 2
+
+    run(test)
+
+
+def test_its_lines_are_made_once_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counting(s: Snapshot | None, group: str, width: int) -> list[Line]:
+        made.append(width)
+        return group_page(s, group, width)
+
+    monkeypatch.setattr(panes, "group_page", counting)
+    feed = CountingFeed()
+
+    async def test() -> None:
+        async with running(feed, (120, 24)) as (app, pilot):
+            await pilot.press("colon", *"group sales", "enter")
+            await until(pilot, lambda: "no commit of it is left" in text_of(app))
+            made.clear()
+            await rounds(pilot, feed, 3)
+            assert made == [], "frames that bring nothing new of it"
+            await pilot.resize_terminal(100, 24)
+            await until(pilot, lambda: made == [98])
+            await pilot.press("r")
+            await until(pilot, lambda: made == [98] * 2)
 
     run(test)
 
