@@ -11,7 +11,8 @@ from tests.tui.driving import RECORDINGS, lines_of, recording, run, running, tex
 from tui.app import Dashboard
 from tui.commands import number_at
 from tui.feed.replay import ReplayFeed
-from tui.screens.views import GROUPS, OVERVIEW, PARTITIONS
+from tui.screens.views import GROUPS, NUMBERED, OVERVIEW, PARTITIONS
+from tui.widgets.lines import SLIDER
 
 
 async def click(app: Dashboard, pilot: Pilot[str], text: str, line: int) -> None:
@@ -74,6 +75,45 @@ def test_tabs_keys_and_rows_are_pressed() -> None:
             await pilot.press("escape")
             await click(app, pilot, "1 Overview", 1)
             await until(pilot, lambda: app.location.view is OVERVIEW)
+
+    run(test)
+
+
+def test_what_is_no_tab_and_no_left_button_presses_nothing() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("5")
+            for part, (_, role) in enumerate(app.head.lines[0]):
+                app.head_touched(0, part, "stale", 0.5)
+                app.head_touched(0, part, role if role != SLIDER else "head", 0.5)
+            app.head_touched(1, len(NUMBERED), "tab", 0.5)
+            await pilot.pause(0.1)
+            assert app.location.view is GROUPS
+            x = lines_of(app)[1].index("2 Partitions")
+            for button in (2, 3):
+                await pilot.mouse_down(offset=(x, 1), button=button)
+            await pilot.pause(0.1)
+            assert app.location.view is GROUPS
+
+    run(test)
+
+
+def test_a_click_beside_a_line_that_is_typed_types_nothing_there() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("2", "slash", *"orders")
+            await until(pilot, lambda: app.prompt.value == "/orders")
+            await pilot.click(offset=(3, lines_of(app).index(app.prompt.value)))
+            assert app.prompt.display, "a click within the line is for its cursor"
+            await pilot.click(app.table, offset=(5, 3))
+            await until(pilot, lambda: not app.prompt.display)
+            assert app.table.state.filter is not None, "what was typed so far still filters"
+            assert app.table.cursor_index == 1
+            await pilot.press("colon", *"lso")
+            await until(pilot, lambda: app.prompt.value == ":lso")
+            await click(app, pilot, "5 Groups", 1)
+            await until(pilot, lambda: app.location.view is GROUPS)
+            assert (app.prompt.display, app.prompt.value) == (False, ":lso")
 
     run(test)
 
