@@ -119,6 +119,23 @@ def test_the_page_in_sentences_and_hostile_names() -> None:
     assert "reading the commits of other" in plain(waiting)
 
 
+@pytest.mark.parametrize("width", [60, 79, 118, 198])
+def test_the_newest_commits_are_in_columns_whatever_the_alphabet(width: int) -> None:
+    long = "a-topic-with-a-long-name-" + "漢字" * 40
+    rows = [at(replace(COMMIT, topic=topic), n) for n, topic in enumerate(("t", "漢字漢字", long))]
+    answer = Answer("offsets-history", "c", T0, rows, extra={"whole": True, "left_out": 0})
+    lines = group_page(Snapshot("x", T0, commits=answer, commits_about="g"), "g", width)
+    newest = lines[[plain(line).strip() for line in lines].index("newest commits") + 1 :]
+    assert len(newest) == 3
+    for line in newest:
+        text = plain(line)
+        assert line_width(line) <= width
+        # up to the offset, which all have in common
+        assert line_width(((text[: text.rindex(" 10 ")], ""),)) == line_width(
+            ((plain(newest[0])[: plain(newest[0]).rindex(" 10 ")], ""),)
+        )
+
+
 def test_it_is_asked_when_the_page_opens_and_by_a_key() -> None:
     feed = CountingFeed()
     asked = feed.counting.asked
@@ -177,5 +194,18 @@ def test_from_the_list_of_groups_and_back() -> None:
             assert "offsets history" in text_of(app)
             await pilot.press("escape")
             assert (app.location.view, app.table.state.cursor) == (GROUPS, row)
+
+    run(test)
+
+
+@pytest.mark.parametrize(("name", "well"), [("calm", True), ("orders", False)])
+def test_why_in_a_recording_says_if_all_is_well(name: str, well: bool) -> None:
+    async def test() -> None:
+        async with running(recording(name)) as (app, pilot):
+            await pilot.press("6")
+            await until(pilot, lambda: "the recording does not have this page" in text_of(app))
+            first = lines_of(app)[3].strip("│ ")
+            assert first.endswith("within their limits") == well, first
+            assert "why" in lines_of(app)[4 + well]
 
     run(test)
