@@ -3,8 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual.pilot import Pilot
 
+from eoctl.render.tables import CellKind, Column
+from eoctl.render.width import cells
 from recovery.errors import UsageError
 from recovery.times import rfc3339
 from tests.tui.driving import RECORDINGS, lines_of, recording, run, running, text_of, until
@@ -13,6 +17,9 @@ from tui.commands import number_at
 from tui.feed.replay import ReplayFeed
 from tui.screens.views import GROUPS, NUMBERED, OVERVIEW, PARTITIONS
 from tui.widgets.lines import SLIDER
+from tui.widgets.table import Table
+from tui.widgets.table_state import TableState
+from tui.widgets.tables import GUTTER, TableData
 
 
 async def click(app: Dashboard, pilot: Pilot[str], text: str, line: int) -> None:
@@ -77,6 +84,40 @@ def test_tabs_keys_and_rows_are_pressed() -> None:
             await until(pilot, lambda: app.location.view is OVERVIEW)
 
     run(test)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "HW", "STATE", "TRANSACTIONAL ID", "漢字漢字"]),
+            st.sampled_from(["name", "number", "word"]),
+            st.integers(2, 12),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 4),
+)
+def test_one_arrow_is_beside_its_title_however_narrow(
+    columns: list[tuple[str, CellKind, int]], sort: int
+) -> None:
+    table = Table(name="table")
+    made = tuple(Column(str(n), title, kind) for n, (title, kind, _) in enumerate(columns))
+    table.state = TableState(TableData(made))
+    table._layout = [(n, size) for n, (_, _, size) in enumerate(columns)]
+    width = GUTTER + sum(size + 2 for _, _, size in columns) - 2
+    before = table._heads("dark", width).text
+    table.state.sort, table.state.descending = sort % len(columns), True
+    after = table._heads("dark", width).text
+    assert (before.count("↓"), after.count("↓")) == (0, 1)
+    assert cells(before) == cells(after) == width
+    title, kind, _ = columns[table.state.sort]
+    neighbour = after.partition("↓")[2 if kind == "number" else 0]
+    assert not title or neighbour.strip(" ")[:: 1 if kind == "number" else -1][:1] in {
+        title[0],
+        title[-1],
+        "…",
+    }
 
 
 def test_what_is_no_tab_and_no_left_button_presses_nothing() -> None:
