@@ -159,6 +159,22 @@ def test_a_click_beside_a_line_that_is_typed_types_nothing_there() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("size", [(60, 16), (20, 5)])
+def test_a_small_terminal_is_clicked_everywhere(size: tuple[int, int]) -> None:
+    async def test() -> None:
+        async with running(recording("incident"), size) as (app, pilot):
+            places = [(x, y) for y in range(0, size[1], 2) for x in (1, size[0] // 2)]
+            for place in places:
+                await pilot.mouse_down(offset=place)
+                await pilot.click(offset=place)
+                while len(app.screen_stack) > 1:
+                    app.pop_screen()
+            await pilot.press("escape", "5")
+            await until(pilot, lambda: app.location.view is GROUPS)
+
+    run(test)
+
+
 def test_a_recording_is_scrubbed_on_its_time_axis() -> None:
     async def test() -> None:
         async with running(recording("incident")) as (app, pilot):
