@@ -163,7 +163,8 @@ def test_a_click_beside_a_line_that_is_typed_types_nothing_there() -> None:
 def test_a_small_terminal_is_clicked_everywhere(size: tuple[int, int]) -> None:
     async def test() -> None:
         async with running(recording("incident"), size) as (app, pilot):
-            places = [(x, y) for y in range(0, size[1], 2) for x in (1, size[0] // 2)]
+            lines = [*range(0, size[1], 2), size[1] - 1]
+            places = [(x, y) for y in lines for x in (1, size[0] // 2)]
             for place in places:
                 await pilot.mouse_down(offset=place)
                 await pilot.click(offset=place)
