@@ -16,6 +16,7 @@ from tui.prompt import Prompt
 from tui.screens.keys import footer
 from tui.screens.views import (
     BY_NAME,
+    GROUP,
     JOBS,
     OVERVIEW,
     PARTITIONS,
@@ -328,9 +329,11 @@ class Layout(App[str]):
         from tui import panes
 
         make = panes.page(self.snapshot, self.location, self.states[JOBS.name].data)
-        if self.feed.replay and self.snapshot is not None and not self.answered:
-            make = panes.not_recorded(self.location, self.snapshot.argv)
-        self.page.fill(make, self.page_title)
+        if self.feed.replay and self.frame is not None and not self.answered:
+            make = panes.not_recorded(self.location, self.frame)
+        # a group's commits are many, and read once: not made again for every frame
+        once = self.answer if self.location.view is GROUP else None
+        self.page.fill(make, self.page_title, once)
 
     def show_pictures(self) -> None:
         """Show what the overview has besides its list and story."""

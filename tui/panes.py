@@ -65,10 +65,16 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     return lambda width: make(s, about, width)
 
 
-def not_recorded(location: Location, connection: Sequence[str]) -> Make:
-    """Return the page that a recording does not have: which command gives it now."""
-    [command, *_] = equal_commands(location, None, None, (), connection)
+def not_recorded(location: Location, frame: "Frame") -> Make:
+    """Return the page that a recording does not have: which command gives it now.
+
+    Of the worst partition it begins with what is known, if all is well.
+    """
+    [command, *_] = equal_commands(location, None, None, (), frame.snapshot.argv)
+    known = frame.says[:1] if location == Location(WHY) else ()
+    well = [line for line in known if line[0][1] == "good"]
     return lambda width: [
+        *well,
         ((" the recording does not have this page; the cluster may still answer:", "unknown"),),
         *(((part, "key"),) for part in in_chunks(command, width - 4)),
     ]

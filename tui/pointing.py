@@ -7,18 +7,25 @@ from tui.screens.keys import KEYS
 from tui.screens.views import NUMBERED
 from tui.widgets.lines import SLIDER
 
+TABS = 1  # their line of the head
+
 
 class Pointing(Layout):
     """The app with tabs, keys and a recording's time axis for the mouse."""
 
-    def head_touched(self, part: int, role: str, share: float) -> None:
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Close the line that is typed if the mouse is pressed on a panel."""
+        if not self.prompt.region.contains(event.screen_x, event.screen_y):
+            self.prompt.leave()
+
+    def head_touched(self, line: int, part: int, role: str, share: float) -> None:
         """Open the tab, or show the moment of a recording, that is at this part of the head."""
         if role == SLIDER:
             self.scrub(share)
-        elif role != "head" and part < len(NUMBERED):
+        elif line == TABS and part < len(NUMBERED):
             self._press(str(NUMBERED[part].number))
 
-    def foot_touched(self, part: int, role: str, share: float) -> None:
+    def foot_touched(self, line: int, part: int, role: str, share: float) -> None:
         """Press the key whose name, or whose word, is at this part of the last line."""
         shown = self.foot.lines[0][part - part % 2][0].strip()
         key = next((k for k in KEYS if k.shown == shown), None)
@@ -26,6 +33,7 @@ class Pointing(Layout):
             self._press(key.keys[0])
 
     def _press(self, key: str) -> None:
+        self.prompt.leave()  # before the key, which it would take for a letter
         self.post_message(events.Key(key, None))
 
     def show_at(self, text: str) -> None:

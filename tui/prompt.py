@@ -65,6 +65,10 @@ class Prompt(Input):
                 self.value = f":{names[0]} "
                 self.cursor_position = len(self.value)
 
+    def leave(self) -> None:
+        """Close the line: what is filtered by stays, a command is not run."""
+        self._close(self.value[1:] if self._sign == "/" else None)
+
     def _close(self, text: str | None) -> None:
         if not self.display:
             return

@@ -1,5 +1,6 @@
 """A group's commits over time: a lane a partition, what stands out, and when it is asked."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,10 +10,11 @@ from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
 from recovery.values import replace
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tests.tui.test_doctor import HOSTILE, CountingFeed, rounds
+from tui import panes
 from tui.screens.groups import group_page
 from tui.screens.views import GROUP, GROUPS, Location
 from tui.widgets.commit_lanes import SIGNS, commit_lanes, kind_of
-from tui.widgets.lines import line_width, plain
+from tui.widgets.lines import Line, line_width, plain
 
 T0 = 1_764_230_400_000  # 08:00:00Z
 COMMIT = OffsetsHistoryRow(
@@ -117,6 +119,23 @@ def test_the_page_in_sentences_and_hostile_names() -> None:
     assert "reading the commits of other" in plain(waiting)
 
 
+@pytest.mark.parametrize("width", [60, 79, 118, 198])
+def test_the_newest_commits_are_in_columns_whatever_the_alphabet(width: int) -> None:
+    long = "a-topic-with-a-long-name-" + "漢字" * 40
+    rows = [at(replace(COMMIT, topic=topic), n) for n, topic in enumerate(("t", "漢字漢字", long))]
+    answer = Answer("offsets-history", "c", T0, rows, extra={"whole": True, "left_out": 0})
+    lines = group_page(Snapshot("x", T0, commits=answer, commits_about="g"), "g", width)
+    newest = lines[[plain(line).strip() for line in lines].index("newest commits") + 1 :]
+    assert len(newest) == 3
+    for line in newest:
+        text = plain(line)
+        assert line_width(line) <= width
+        # up to the offset, which all have in common
+        assert line_width(((text[: text.rindex(" 10 ")], ""),)) == line_width(
+            ((plain(newest[0])[: plain(newest[0]).rindex(" 10 ")], ""),)
+        )
+
+
 def test_it_is_asked_when_the_page_opens_and_by_a_key() -> None:
     feed = CountingFeed()
     asked = feed.counting.asked
@@ -138,6 +157,31 @@ def test_it_is_asked_when_the_page_opens_and_by_a_key() -> None:
     run(test)
 
 
+def test_its_lines_are_made_once_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counting(s: Snapshot | None, group: str, width: int) -> list[Line]:
+        made.append(width)
+        return group_page(s, group, width)
+
+    monkeypatch.setattr(panes, "group_page", counting)
+    feed = CountingFeed()
+
+    async def test() -> None:
+        async with running(feed, (120, 24)) as (app, pilot):
+            await pilot.press("colon", *"group sales", "enter")
+            await until(pilot, lambda: "no commit of it is left" in text_of(app))
+            made.clear()
+            await rounds(pilot, feed, 3)
+            assert made == [], "frames that bring nothing new of it"
+            await pilot.resize_terminal(100, 24)
+            await until(pilot, lambda: made == [98])
+            await pilot.press("r")
+            await until(pilot, lambda: made == [98] * 2)
+
+    run(test)
+
+
 def test_from_the_list_of_groups_and_back() -> None:
     async def test() -> None:
         async with running(recording("orders")) as (app, pilot):
@@ -150,5 +194,18 @@ def test_from_the_list_of_groups_and_back() -> None:
             assert "offsets history" in text_of(app)
             await pilot.press("escape")
             assert (app.location.view, app.table.state.cursor) == (GROUPS, row)
+
+    run(test)
+
+
+@pytest.mark.parametrize(("name", "well"), [("calm", True), ("orders", False)])
+def test_why_in_a_recording_says_if_all_is_well(name: str, well: bool) -> None:
+    async def test() -> None:
+        async with running(recording(name)) as (app, pilot):
+            await pilot.press("6")
+            await until(pilot, lambda: "the recording does not have this page" in text_of(app))
+            first = lines_of(app)[3].strip("│ ")
+            assert first.endswith("within their limits") == well, first
+            assert "why" in lines_of(app)[4 + well]
 
     run(test)

@@ -3,15 +3,23 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual.pilot import Pilot
 
+from eoctl.render.tables import CellKind, Column
+from eoctl.render.width import cells
 from recovery.errors import UsageError
 from recovery.times import rfc3339
 from tests.tui.driving import RECORDINGS, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.commands import number_at
 from tui.feed.replay import ReplayFeed
-from tui.screens.views import GROUPS, OVERVIEW, PARTITIONS
+from tui.screens.views import GROUPS, NUMBERED, OVERVIEW, PARTITIONS
+from tui.widgets.lines import SLIDER
+from tui.widgets.table import Table
+from tui.widgets.table_state import TableState
+from tui.widgets.tables import GUTTER, TableData
 
 
 async def click(app: Dashboard, pilot: Pilot[str], text: str, line: int) -> None:
@@ -74,6 +82,96 @@ def test_tabs_keys_and_rows_are_pressed() -> None:
             await pilot.press("escape")
             await click(app, pilot, "1 Overview", 1)
             await until(pilot, lambda: app.location.view is OVERVIEW)
+
+    run(test)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "HW", "STATE", "TRANSACTIONAL ID", "漢字漢字"]),
+            st.sampled_from(["name", "number", "word"]),
+            st.integers(2, 12),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 4),
+)
+def test_one_arrow_is_beside_its_title_however_narrow(
+    columns: list[tuple[str, CellKind, int]], sort: int
+) -> None:
+    table = Table(name="table")
+    made = tuple(Column(str(n), title, kind) for n, (title, kind, _) in enumerate(columns))
+    table.state = TableState(TableData(made))
+    table._layout = [(n, size) for n, (_, _, size) in enumerate(columns)]
+    width = GUTTER + sum(size + 2 for _, _, size in columns) - 2
+    before = table._heads("dark", width).text
+    table.state.sort, table.state.descending = sort % len(columns), True
+    after = table._heads("dark", width).text
+    assert (before.count("↓"), after.count("↓")) == (0, 1)
+    assert cells(before) == cells(after) == width
+    title, kind, _ = columns[table.state.sort]
+    neighbour = after.partition("↓")[2 if kind == "number" else 0]
+    assert not title or neighbour.strip(" ")[:: 1 if kind == "number" else -1][:1] in {
+        title[0],
+        title[-1],
+        "…",
+    }
+
+
+def test_what_is_no_tab_and_no_left_button_presses_nothing() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("5")
+            for part, (_, role) in enumerate(app.head.lines[0]):
+                app.head_touched(0, part, "stale", 0.5)
+                app.head_touched(0, part, role if role != SLIDER else "head", 0.5)
+            app.head_touched(1, len(NUMBERED), "tab", 0.5)
+            await pilot.pause(0.1)
+            assert app.location.view is GROUPS
+            x = lines_of(app)[1].index("2 Partitions")
+            for button in (2, 3):
+                await pilot.mouse_down(offset=(x, 1), button=button)
+            await pilot.pause(0.1)
+            assert app.location.view is GROUPS
+
+    run(test)
+
+
+def test_a_click_beside_a_line_that_is_typed_types_nothing_there() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("2", "slash", *"orders")
+            await until(pilot, lambda: app.prompt.value == "/orders")
+            await pilot.click(offset=(3, lines_of(app).index(app.prompt.value)))
+            assert app.prompt.display, "a click within the line is for its cursor"
+            await pilot.click(app.table, offset=(5, 3))
+            await until(pilot, lambda: not app.prompt.display)
+            assert app.table.state.filter is not None, "what was typed so far still filters"
+            assert app.table.cursor_index == 1
+            await pilot.press("colon", *"lso")
+            await until(pilot, lambda: app.prompt.value == ":lso")
+            await click(app, pilot, "5 Groups", 1)
+            await until(pilot, lambda: app.location.view is GROUPS)
+            assert (app.prompt.display, app.prompt.value) == (False, ":lso")
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (20, 5)])
+def test_a_small_terminal_is_clicked_everywhere(size: tuple[int, int]) -> None:
+    async def test() -> None:
+        async with running(recording("incident"), size) as (app, pilot):
+            lines = [*range(0, size[1], 2), size[1] - 1]
+            places = [(x, y) for y in lines for x in (1, size[0] // 2)]
+            for place in places:
+                await pilot.mouse_down(offset=place)
+                await pilot.click(offset=place)
+                while len(app.screen_stack) > 1:
+                    app.pop_screen()
+            await pilot.press("escape", "5")
+            await until(pilot, lambda: app.location.view is GROUPS)
 
     run(test)
 

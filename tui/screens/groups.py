@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, cast
 from eoctl.render.columns import commits, inspect
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column
+from eoctl.render.width import cells, cut_middle
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
 from recovery.times import rfc3339
 from tui.board.headline import stuck
 from tui.widgets.commit_lanes import SIGNS, commit_lanes, kind_of
-from tui.widgets.lines import Line
+from tui.widgets.lines import Line, clipped
 from tui.widgets.shared_rows import Cell, Picked, Text, answer_table, cells_of, table_row
 from tui.widgets.tables import MARK, TableData, TableRow
 from tui.widgets.text import error_lines, wrapped
@@ -96,7 +97,7 @@ def group_page(s: "Snapshot | None", group: str, width: int) -> list[Line]:
     lines += [((part, "dim"),) for part in wrapped(commits.COMMITS.summary(answer), width - 1, " ")]
     lines += [(), *commit_lanes(rows, answer.collected_at, width)]
     lines += _standing_out(rows, width)
-    lines += [(), ((" newest commits", "title"),), *_newest(rows)]
+    lines += [(), ((" newest commits", "title"),), *_newest(rows, width)]
     return lines
 
 
@@ -113,17 +114,19 @@ def _standing_out(rows: Sequence[OffsetsHistoryRow], width: int) -> Iterator[Lin
         yield from ((("  " + part, "look"),) for part in rest)
 
 
-def _newest(rows: Sequence[OffsetsHistoryRow]) -> Iterator[Line]:
+def _newest(rows: Sequence[OffsetsHistoryRow], width: int) -> Iterator[Line]:
     """Yield a line for each of the newest commits."""
     shown = list(reversed(rows[-NEWEST:]))
-    wide = max(len(visible(str(r.topic_partition))) for r in shown)
-    for r in shown:
+    names = [visible(str(r.topic_partition)) for r in shown]
+    wide = min(max(map(cells, names)), max(width // 4, 12))
+    for r, name in zip(shown, (cut_middle(name, wide) for name in names), strict=True):
         sign, role = SIGNS[kind_of(r)]
         offset = "deleted" if r.deleted else str(r.committed_offset)
         words = "  ".join(filter(None, (commits.by(r), commits.outcome(r), commits.event(r))))
-        yield (
+        line: Line = (
             (f" {(rfc3339(r.timestamp) or '?')[:19].replace('T', ' ')}  ", "dim"),
             (f"{sign} ", role),
-            (f"{visible(str(r.topic_partition)):<{wide}} {offset:>12} ", "text"),
+            (f"{name}{' ' * (wide - cells(name))} {offset:>12} ", "text"),
             (f"{commits.moved(r) or '':>9}  {visible(words)}", "text"),
         )
+        yield clipped(line, width)

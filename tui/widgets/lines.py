@@ -21,8 +21,13 @@ Line = tuple[Part, ...]
 SLIDER = "slider"
 """The role of a part that is dragged."""
 
+LEFT = 1  # the mouse's button
+
 FRAME_WIDTH, FRAME_HEIGHT = 6, 4
 """Of a dialog: its border and its padding."""
+
+Touched = Callable[[int, int, str, float], None]
+"""Called with the line, the part's number and role, and how far along it the mouse is (0 to 1)."""
 
 
 def plain(line: Line) -> str:
@@ -90,8 +95,7 @@ class Drawn(Widget):
 class Bar(Drawn):
     """A few lines, replaced whenever `show` is called; it is as high as their number.
 
-    on_touch: called where the mouse presses, with the number and the role of the part there, and
-    how far along that part (0 to 1) the mouse is; on a slider also as the mouse is dragged.
+    on_touch: called where the mouse's left button presses; on a slider also as it is dragged.
     """
 
     DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
@@ -101,7 +105,7 @@ class Bar(Drawn):
         self._height = height
         self.styles.height = height
         self._lines: tuple[Line, ...] = ()
-        self.on_touch: Callable[[int, str, float], None] = lambda part, role, share: None
+        self.on_touch: Touched = lambda line, part, role, share: None
         self._slides: tuple[int, int] | None = None  # the slider that is dragged
 
     def show(self, lines: Sequence[Line]) -> None:
@@ -127,13 +131,16 @@ class Bar(Drawn):
         return strip(line, self.role_theme(), self.size.width)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
+        event.stop()
+        if event.button != LEFT:
+            return
         begin = 0
         for number, (text, role) in enumerate(
             self._lines[event.y] if self._lines[event.y :] else ()
         ):
             wide = cells(text)
             if begin <= event.x < begin + wide:
-                self.on_touch(number, role, _share(event.x, begin, wide))
+                self.on_touch(event.y, number, role, _share(event.x, begin, wide))
                 if role == SLIDER:
                     self._slides = begin, wide
                     self.capture_mouse()
@@ -141,7 +148,7 @@ class Bar(Drawn):
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         if self._slides is not None:
-            self.on_touch(0, SLIDER, _share(event.x, *self._slides))
+            self.on_touch(0, 0, SLIDER, _share(event.x, *self._slides))
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
         if self._slides is not None:

@@ -25,13 +25,29 @@ class Panel(Edged, Page):
         self._titles: Callable[[], Titles] = lambda: (((f" {self.title} ", "title"),), ())
         self._edges: tuple[Titles, Line] = (((), ()), ())  # as drawn last
         self.on_length: Callable[[], None] = lambda: None
+        self._of: object = None
+        self._made: tuple[object, int] = (None, 0)  # of what the lines are, and their width
 
     def fill(
-        self, make: Callable[[int], Sequence[Line]], titles: Callable[[], Titles] | None = None
+        self,
+        make: Callable[[int], Sequence[Line]],
+        titles: Callable[[], Titles] | None = None,
+        of: object = None,
     ) -> None:
-        """Show what `make(width)` returns. titles: what is on the edge, if not the title alone."""
-        self._make, self._titles = make, titles or self._titles
+        """Show what `make(width)` returns. titles: what is on the edge, if not the title alone.
+
+        of: the only object from which the lines are made: while it is the same, so are they. None:
+        they are made again each time.
+        """
+        self._make, self._titles, self._of = make, titles or self._titles, of
         self.remake()
+
+    def _lines(self, width: int) -> Sequence[Line]:
+        of, wide = self._made
+        if self._of is not None and self._of is of and width == wide:
+            return self.shown
+        self._made = self._of, width
+        return self._make(width)
 
     def titles(self) -> Titles:
         return self._titles()
@@ -60,7 +76,7 @@ class Panel(Edged, Page):
         if not width:
             return
         before, edges = self.shown, self._edges
-        self.take(self._make(width))
+        self.take(self._lines(width))
         self._edges = self.titles(), self.note()
         if len(before) != len(self.shown):
             self.on_length()

@@ -13,7 +13,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from eoctl.render.tables import Column
-from eoctl.render.width import cells
+from eoctl.render.width import cells, cut_end
 from tui.widgets.edges import EDGE, Edged, Titles
 from tui.widgets.lines import Line, strip
 from tui.widgets.palette import style
@@ -217,14 +217,11 @@ class Table(Edged, can_focus=True):
             column = state.data.columns[i]
             title, gap = title_of(state.data, i), 1 if column.kind == "mark" else 2
             text = fitted(title, column, size) + " " * gap
-            if i == state.sort:  # before a number's title, after a name's: where there is room
+            if i == state.sort:
                 arrow = ("^v" if self.ascii_only else "↑↓")[state.descending]
-                if column.right and cells(title) == size:
-                    parts[-1] = parts[-1][:-1] + arrow
-                elif column.right:
-                    text = text.replace(f" {title}", arrow + title)
-                else:
-                    text = text.replace(f"{title} ", title + arrow)
+                last = i == self._layout[-1][0]
+                text, taken = sorted_title(title, arrow, size, gap * (not last), column.right)
+                parts[-1] = parts[-1][: len(parts[-1]) - taken]
             parts.append(text)
         line: Line = (("".join(parts), "title"),)
         return strip(line, theme, width)
@@ -297,6 +294,24 @@ class Table(Edged, can_focus=True):
             self.to(self.state.top + line)
             if event.chain > 1:
                 self.on_open()
+
+
+def sorted_title(title: str, arrow: str, size: int, gap: int, right: bool) -> tuple[str, int]:
+    """Return a title with the arrow beside it, and how many blanks before its column it takes.
+
+    size: the column's cells; gap: the blanks after it. right: it is a number's.
+
+    >>> sorted_title("HW", "v", 4, 2, True), sorted_title("HW", "v", 2, 2, True)
+    ((' vHW  ', 0), ('vHW  ', 1))
+    >>> sorted_title("NAME", "v", 4, 2, False), sorted_title("NAME", "v", 4, 0, False)
+    (('NAMEv ', 0), ('NA…v', 0))
+    """
+    if right:
+        text = arrow + cut_end(title, size)
+        blank = size - cells(text)
+        return " " * blank + text + " " * gap, int(blank < 0)
+    text = cut_end(title, size if gap else size - 1) + arrow
+    return text + " " * (size + gap - cells(text)), 0
 
 
 def joined(parts: Sequence[tuple[str, Style]]) -> list[Segment]:
