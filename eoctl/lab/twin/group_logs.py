@@ -50,7 +50,7 @@ def _log(seen: Seen, p: PartitionFacts, commits: list[GroupOffsetFacts], topic_i
     room = _room(layout, fates)
     for o, at in zip(reversed(decided), reversed(room), strict=False):
         records[at] = commit_record(_key(o), o.committed_offset, o.leader_epoch, now)
-    waiting = grouped((o.pending_producer_id or -1, o) for o in commits if o.pending)
+    waiting = grouped((-1 if o.pending_producer_id is None else o.pending_producer_id, o) for o in commits if o.pending)
     for k in layout:
         if k.transactional and k.outcome is None and k.first not in fates:
             records |= _pending(seen, k, waiting, p.topic_partition, now)
