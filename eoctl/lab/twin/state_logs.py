@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from eoctl.lab.twin.encoding import NewBatch, Pair, state_record
 from eoctl.lab.twin.files import NewLog
 from eoctl.lab.twin.seen import Seen
+from recovery.errors import UsageError
 from recovery.facts import TopicPartition, TransactionFacts, grouped
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -105,7 +106,7 @@ def _of_facts(t: TransactionFacts, now: int) -> TransactionValue:
         t.producer_id,
         t.producer_epoch or 0,
         t.timeout_ms or 60_000,
-        TransactionState(t.state),
+        next((s for s in TransactionState if s.value == t.state), TransactionState.UNKNOWN),
         t.partitions or (),
         now if t.start_timestamp is None else t.start_timestamp,
         -1 if t.start_timestamp is None else t.start_timestamp,
@@ -118,6 +119,8 @@ def _value(
     """Return a state with times of the twin; None: there is none, or none that can be read."""
     if not isinstance(value, TransactionValue):
         return None
+    if value.state is TransactionState.UNKNOWN:
+        raise UsageError("the bundle names a state of ids that this version of eoctl does not know")
     back = _ahead_of(seen, partition) if partition is not None else ahead or 0
     return value._replace(
         last_update_ms=seen.moved(value.last_update_ms - back),

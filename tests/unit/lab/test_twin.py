@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.lab.twin import encoding
+from eoctl.lab.twin import build, encoding
 from eoctl.lab.twin.build import make, spec_of
 from eoctl.lab.twin.data_log import data_log, lay_out
 from eoctl.lab.twin.encoding import NewBatch
@@ -488,3 +488,52 @@ def test_many_markers_take_no_longer_each(seen: Seen) -> None:
     ended = [k for k in layout if k.outcome is None and k.transactional]
     assert [k.first for k in ended[:3]] == [1, 4, 7]
     assert len(ended) == count
+
+
+def test_commits_without_room_are_counted(seen: Seen) -> None:
+    """Below the first open transaction are three offsets, in it is one."""
+    decided = [GroupOffsetFacts("g", "orders", n, 7) for n in range(5)]
+    waiting = [
+        GroupOffsetFacts("g", "x", n, None, pending=True, pending_offset=9, pending_producer_id=1)
+        for n in range(3)
+    ]
+    own, where = _of_group(seen, *decided, *waiting)
+    logs = {log.topic_partition: log for log in group_logs(own, "id")}
+    assert logs[where].left_out == 4
+    assert len(_commits(own, where)) == 4
+    assert any("4 commits" in sentence for sentence in lacks(seen.bundle, 4))
+    assert not any("commits" in sentence for sentence in lacks(seen.bundle, 0))
+
+
+def _forged(seen: Seen, monkeypatch: pytest.MonkeyPatch, folder: Path, **fields: object) -> None:
+    """Make the twin of a bundle with other fields, up to where a lab would start."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(folder))
+    monkeypatch.setattr(build.cluster, "up", lambda *_, **__: pytest.fail("it was started"))
+    make(replace(seen.bundle, **fields))
+
+
+def test_topics_that_no_twin_can_have_are_refused(
+    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first, *rest] = seen.bundle.topics
+    with pytest.raises(UsageError, match="twice"):
+        _forged(seen, monkeypatch, tmp_path, topics=(first, first, *rest))
+    own = replace(first, name="__cluster_metadata")
+    with pytest.raises(UsageError, match="is no topic"):
+        _forged(seen, monkeypatch, tmp_path, topics=(own, *rest))
+    many = replace(first, partitions=first.partitions * 20_001)
+    with pytest.raises(UsageError, match="partitions, and a twin at most"):
+        _forged(seen, monkeypatch, tmp_path, topics=(many,))
+
+
+def test_new_producer_ids_begin_above_all_that_the_bundle_names(seen: Seen) -> None:
+    [log, *logs] = [each for each in seen.bundle.history.logs if each.records]
+    [record, *_] = log.records
+    assert isinstance(record.value, TransactionValue)
+    later = replace(record, value=record.value._replace(producer_id=7001))
+    history = replace(seen.bundle.history, logs=(replace(log, records=(later,)), *logs))
+    assert build.next_producer_id(replace(seen.bundle, history=history)) == 9000
+    held = SeenRecords("orders", 0, 0, 1, 1, "")
+    raw = kafka_batch(3, [Item(0)], producer=(12_000, 0, 0))
+    with_records = replace(held, data=b64encode(raw).decode())
+    assert build.next_producer_id(replace(seen.bundle, records=(with_records,))) == 14_000
