@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eoctl.host.clock import now_ms
-from eoctl.settings.context import Connect, Context, resolve, state_dir
+from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores import plan_files
 from eoctl.stores.journal_files import Journal, JournalContent
 from recovery.answers import Answer
@@ -92,14 +92,9 @@ def journal() -> Answer:
     return Answer("journal-list", None, now_ms(), rows, damage(content), extra=extra)
 
 
-def plans_folder() -> Path:
-    """Return the folder where the dashboard keeps plans and looks for them."""
-    return state_dir() / "plans"
-
-
 def plans() -> Answer:
     """Return the plan files of the folder of plans, the newest first."""
-    files = sorted(plans_folder().glob("*.json"), key=_changed_at, reverse=True)
+    files = sorted(plan_files.plans_folder().glob("*.json"), key=_changed_at, reverse=True)
     return Answer("plans", None, now_ms(), [_plan_row(path) for path in files[:MOST]])
 
 

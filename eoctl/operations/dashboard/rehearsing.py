@@ -48,7 +48,7 @@ def read(path: Path, bundle: Path) -> Plan:
         raise UsageError(
             f"a plan of kind {plan.kind} cannot be rehearsed",
             where=str(path),
-            remedy="give one of `txn hanging --plan`",
+            remedy="give one of `txn hanging --plan`, or of a refusal that wants a rehearsal",
         )
     seen, _ = bundle_files.read(bundle)
     if seen.cluster_id != plan.cluster_id:

@@ -68,7 +68,11 @@ def permitted(wanted: Plan, context: Context) -> bool:
 def test_only_the_rehearsed_plan_is_permitted(state: Path) -> None:
     with pytest.raises(RefusedError, match="wants a rehearsal first") as refused:
         permitted(plan(), dear())
-    assert "lab rehearse" in (refused.value.remedy or "")
+    remedy = refused.value.remedy or ""
+    kept = state / "plans" / f"{plan().sha256}.json"
+    assert f"eoctl lab rehearse {kept} incident.eoctl" in remedy
+    assert f"eoctl txn apply {kept}" in remedy
+    assert plan_files.read(kept).sha256 == plan().sha256
     rehearsals.keep(Rehearsal(plan().sha256, "00", 1))
     assert permitted(plan(), dear())
     with pytest.raises(RefusedError, match="wants a rehearsal"):
