@@ -28,7 +28,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab, up
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file
-from eoctl.stores.plan_files import plans_folder
+from eoctl.operations.change.changes import plans_folder
 from eoctl.operations.dashboard.snapshot import Snapshot
 from eoctl.operations.jobs.job_records import list_jobs
 from eoctl.settings.context import Connect, Context, resolve

@@ -41,7 +41,7 @@ class Form(Value):
 
 def plan_file() -> str:
     """Return a new file name in the folder of plans, where the Plans screen finds it."""
-    from eoctl.stores.plan_files import plans_folder
+    from eoctl.operations.change.changes import plans_folder
 
     plans_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)

@@ -23,7 +23,7 @@ from eoctl.lab.twin.metadata import add_records
 from eoctl.lab.twin.seen import Seen
 from eoctl.lab.twin.state_logs import TRANSACTION_STATE, state_logs
 from eoctl.stores.bundle_files import Bundle
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import batch_headers
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
@@ -98,11 +98,6 @@ def make(bundle: Bundle, name: str = "twin", progress: FetchProgress = nothing) 
 
     Raises RefusedError if there is a lab of that name, and what `cluster.up` raises.
     """
-    if name in cluster.lab_names():
-        raise RefusedError(
-            f"there is a lab {name!r} already",
-            remedy=f"first `eoctl lab down --name {name}`, or choose another --name",
-        )
     _check_topics(bundle)
     now = now_ms()
     seen = Seen(bundle, now - bundle.diagnosis.collected_at)

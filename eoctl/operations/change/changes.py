@@ -92,9 +92,14 @@ def journal() -> Answer:
     return Answer("journal-list", None, now_ms(), rows, damage(content), extra=extra)
 
 
+def plans_folder() -> Path:
+    """Return the folder where the dashboard keeps plans and looks for them."""
+    return plan_files.plans_folder()
+
+
 def plans() -> Answer:
     """Return the plan files of the folder of plans, the newest first."""
-    files = sorted(plan_files.plans_folder().glob("*.json"), key=_changed_at, reverse=True)
+    files = sorted(plans_folder().glob("*.json"), key=_changed_at, reverse=True)
     return Answer("plans", None, now_ms(), [_plan_row(path) for path in files[:MOST]])
 
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.kafka.connection.cluster import TopicMetadata
+from eoctl.lab import cluster
 from eoctl.lab.twin import build, encoding
 from eoctl.lab.twin.build import make, spec_of
 from eoctl.lab.twin.data_log import data_log, lay_out
@@ -505,11 +507,13 @@ def test_commits_without_room_are_counted(seen: Seen) -> None:
     assert not any("commits" in sentence for sentence in lacks(seen.bundle, 0))
 
 
-def _forged(seen: Seen, monkeypatch: pytest.MonkeyPatch, folder: Path, **fields: object) -> None:
-    """Make the twin of a bundle with other fields, up to where a lab would start."""
+def _made_of(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, folder: Path, *topics: TopicMetadata
+) -> None:
+    """Make the twin of a bundle with these topics, up to where a lab would start."""
     monkeypatch.setenv("EOCTL_STATE_DIR", str(folder))
-    monkeypatch.setattr(build.cluster, "up", lambda *_, **__: pytest.fail("it was started"))
-    make(replace(seen.bundle, **fields))
+    monkeypatch.setattr(cluster, "up", lambda *_, **__: pytest.fail("it was started"))
+    make(replace(seen.bundle, topics=topics))
 
 
 def test_topics_that_no_twin_can_have_are_refused(
@@ -517,13 +521,13 @@ def test_topics_that_no_twin_can_have_are_refused(
 ) -> None:
     [first, *rest] = seen.bundle.topics
     with pytest.raises(UsageError, match="twice"):
-        _forged(seen, monkeypatch, tmp_path, topics=(first, first, *rest))
+        _made_of(seen, monkeypatch, tmp_path, first, first, *rest)
     own = replace(first, name="__cluster_metadata")
     with pytest.raises(UsageError, match="is no topic"):
-        _forged(seen, monkeypatch, tmp_path, topics=(own, *rest))
+        _made_of(seen, monkeypatch, tmp_path, own, *rest)
     many = replace(first, partitions=first.partitions * 20_001)
     with pytest.raises(UsageError, match="partitions, and a twin at most"):
-        _forged(seen, monkeypatch, tmp_path, topics=(many,))
+        _made_of(seen, monkeypatch, tmp_path, many)
 
 
 def test_new_producer_ids_begin_above_all_that_the_bundle_names(seen: Seen) -> None:
