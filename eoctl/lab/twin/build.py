@@ -114,7 +114,10 @@ def _check_topics(bundle: Bundle) -> None:
     """Raise UsageError for topics that no twin can have: a name becomes a folder's."""
     count = sum(len(topic.partitions) for topic in bundle.topics)
     if count > MOST_PARTITIONS:
-        raise UsageError(f"{count} partitions, and a twin at most has {MOST_PARTITIONS}")
+        raise UsageError(
+            f"the bundle names {count} partitions, and a twin at most has {MOST_PARTITIONS}",
+            remedy="look at the bundle itself: `eoctl bundle open`",
+        )
     if len({topic.name for topic in bundle.topics}) < len(bundle.topics):
         raise UsageError("a damaged bundle: it names a topic twice", remedy="make it again")
     for topic in bundle.topics:
@@ -213,7 +216,7 @@ def _logs(seen: Seen, topic: str, topic_id: str, *, append_time: bool) -> Iterat
 
 
 def _appends(bundle: Bundle, topic: str) -> bool:
-    """Return True if a topic has LogAppendTime, as far as the bundle holds its settings."""
+    """Return True if a topic is known to have LogAppendTime."""
     return bundle.topic_configs.get(topic, {}).get("message.timestamp.type") == "LogAppendTime"
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from eoctl.lab.jars import KAFKA
 from eoctl.lab.twin.build import LONGEST_MS, MOST_BROKERS
+from eoctl.lab.twin.seen import Seen
+from eoctl.lab.twin.state_logs import TRANSACTION_STATE
 from eoctl.stores.bundle_files import Bundle
 from recovery.plurals import counted
 from recovery.times import format_duration
@@ -77,11 +79,12 @@ def _commits(bundle: Bundle, left_out: int) -> Iterator[str]:
             f"{counted(old, 'producer state')} without an open transaction are more than "
             f"{format_duration(LONGEST_MS / 1000)} old: the twin's brokers drop them."
         )
-    unread = [log.partition for log in bundle.history.logs if log.error is not None]
-    if unread:
+    partitions = Seen(bundle, 0).size(TRANSACTION_STATE)
+    unread = partitions - sum(log.error is None for log in bundle.history.logs)
+    if unread > 0:
         yield (
-            f"The snapshot could not read {counted(len(unread), 'partition')} of "
-            "__transaction_state: they have each id's last state, and prove nothing."
+            f"The snapshot could not read {counted(unread, 'partition')} of __transaction_state: "
+            "on the twin its ids have their last state, and its history proves nothing."
         )
     if any(r.offset < log.stands_from for log in bundle.history.logs for r in log.records):
         yield (

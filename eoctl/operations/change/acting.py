@@ -128,7 +128,7 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
 
 
 def _refuse_unrehearsed(plan: Plan, door: Door, undoes: str | None) -> None:
-    """Raise RefusedError if the context wants this very plan rehearsed, and it was not."""
+    """Raise RefusedError if the context wants this plan rehearsed, and it was not."""
     wanted = door.context.require_rehearsal
     if not wanted or not rehearsals.can_be(plan.kind) or rehearsals.find(plan.sha256):
         return

@@ -25,7 +25,7 @@ def keep(plan_sha256: str) -> None:
 
 
 def find(plan_sha256: str) -> bool:
-    """Return True if this very plan was rehearsed; False also if its file is damaged."""
+    """Return True if the plan of this hash was rehearsed; False also if its file is damaged."""
     try:
         return (_folder() / plan_sha256).read_bytes() == plan_sha256.encode()
     except OSError:

@@ -541,3 +541,20 @@ def test_new_producer_ids_begin_above_all_that_the_bundle_names(seen: Seen) -> N
     raw = kafka_batch(3, [Item(0)], producer=(12_000, 0, 0))
     with_records = replace(held, data=b64encode(raw).decode())
     assert build.next_producer_id(replace(seen.bundle, records=(with_records,))) == 14_000
+
+
+def test_logs_that_the_snapshot_did_not_read_are_said(seen: Seen) -> None:
+    [first, *rest] = seen.bundle.history.logs
+    failed = replace(first, error="TIMED_OUT")
+    for logs in ((failed, *rest), tuple(rest)):
+        own = replace(seen.bundle, history=replace(seen.bundle.history, logs=logs))
+        assert any("could not read 1 partition of __transaction" in s for s in lacks(own))
+    assert not any("could not read" in s for s in lacks(seen.bundle))
+
+
+def test_a_state_of_a_newer_kafka_is_no_damage(seen: Seen) -> None:
+    [row, *rest] = seen.bundle.transactions.rows
+    new = replace(row, transactional_id="new", state="Paused", ghost=False, error=None)
+    transactions = replace(seen.bundle.transactions, rows=(new, *rest))
+    with pytest.raises(UsageError, match="a state of ids that this version"):
+        list(state_logs(Seen(replace(seen.bundle, transactions=transactions), 0), "id"))
