@@ -52,13 +52,13 @@ def up(
     *,
     ivy_settings: Path | None = None,
     progress: FetchProgress = nothing,
-    furnish: Callable[[Lab], None] = lambda lab: None,
+    furnish: Callable[[Lab], None] | None = None,
 ) -> Lab:
     """Start a lab, or its missing brokers, and wait until every broker sees all brokers.
 
-    furnish: writes into a new lab's folders before its brokers first start. A running
-    lab of that name is returned if it fits the request. Raises UsageError (a bad spec, a port that
-    is taken, no Java), RefusedError (another lab of that name), BusyError,
+    furnish: writes into a new lab's folders before its brokers first start. A running lab of that
+    name is returned if it fits the request and is not to be furnished. Raises UsageError (a bad
+    spec, a port that is taken, no Java), RefusedError (another lab of that name), BusyError,
     UnreachableError (a broker crashed or is not ready in time: with the reason and its log). On
     failure, ends what it started.
     """
@@ -69,7 +69,7 @@ def up(
         if record is not None and record.state == "starting":  # left by an `up` that was killed
             _throw_away(folder)
             record = None
-        if record is not None and not _fits(record.spec, spec):
+        if record is not None and (furnish is not None or not _fits(record.spec, spec)):
             raise RefusedError(
                 f"there is a lab {spec.name!r} already, but with {record.spec.text}",
                 remedy=f"first `eoctl lab down --name {spec.name}`, or choose another --name",
@@ -80,7 +80,8 @@ def up(
         else:
             try:
                 _make(lab, spec, runtime)
-                furnish(lab)
+                if furnish is not None:
+                    furnish(lab)
                 _start_missing(lab, runtime, progress)
                 if spec.secure:
                     users.grant(lab.client_properties(listener="MTLS"))

@@ -10,9 +10,11 @@ import fcntl
 import getpass
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +106,25 @@ class JournalContent(Value):
     torn: int  # bytes at the end
 
 
+_apart: ContextVar[Path | None] = ContextVar("_apart", default=None)
+
+
+@contextmanager
+def kept_apart() -> Iterator[None]:
+    """Use a new journal in the block, which is deleted after it: of a cluster that is deleted."""
+    with tempfile.TemporaryDirectory(prefix="eoctl-journal-") as folder:
+        token = _apart.set(Path(folder))
+        try:
+            yield
+        finally:
+            _apart.reset(token)
+
+
 class Journal:
     """The journal in a folder, by default the state folder's."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder if folder is not None else state_dir() / "journal"
+        self.folder = folder or _apart.get() or state_dir() / "journal"
         self.path = self.folder / "journal.jsonl"
 
     def marker(self, entry: str) -> Path:

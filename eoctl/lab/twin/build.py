@@ -2,6 +2,7 @@
 
 import re
 import struct
+from base64 import b64decode
 from collections.abc import Iterator
 
 from eoctl.host.clock import now_ms
@@ -9,7 +10,7 @@ from eoctl.lab import cluster
 from eoctl.lab.handle import Lab
 from eoctl.lab.jars import FetchProgress, nothing
 from eoctl.lab.record import LabSpec, Node, new_uuid
-from eoctl.lab.twin.data_log import data_log, lay_out
+from eoctl.lab.twin.data_log import check_size, data_log, lay_out
 from eoctl.lab.twin.encoding import (
     config_record,
     partition_record,
@@ -22,14 +23,19 @@ from eoctl.lab.twin.metadata import add_records
 from eoctl.lab.twin.seen import Seen
 from eoctl.lab.twin.state_logs import TRANSACTION_STATE, state_logs
 from eoctl.stores.bundle_files import Bundle
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import UsageError
 from recovery.facts import PartitionFacts, TopicPartition
+from recovery.formats.batches import batch_headers
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
+from recovery.inspect.history import producer_ids_of
 from recovery.quoting import quoted
-from recovery.values import Value
+from recovery.values import Value, replace
 
 MOST_BROKERS = 3
-_LONG = str(2**31 - 1)
+MOST_PARTITIONS = 20_000
+"""A broker keeps some six files for each."""
+LONGEST_MS = 2**31 - 1
+_LONG = str(LONGEST_MS)
 STILL = {
     "auto.leader.rebalance.enable": "false",
     "log.cleaner.enable": "false",
@@ -48,6 +54,7 @@ _TWO_PHASE = {
     "transaction.two.phase.commit.enable": "true",
     "unstable.api.versions.enable": "true",
 }
+_OF_THE_CONTROLLER = "__cluster_metadata"  # its folder is, and no topic
 _DEFAULT_MAX_TIMEOUT = 900_000
 _BLOCK = 1000  # producer ids that a broker gets at once
 _TWO_ELECTIONS = 2
@@ -76,10 +83,14 @@ def spec_of(bundle: Bundle, name: str) -> LabSpec:
 
 
 class Twin(Value):
-    """A twin that runs. shift: ms from a time in the bundle to that time on the twin."""
+    """A twin that runs. shift: ms from a time in the bundle to that time on the twin.
+
+    left_out: how many commits of groups had no room in the logs.
+    """
 
     lab: Lab
     shift: int
+    left_out: int = 0
 
 
 def make(bundle: Bundle, name: str = "twin", progress: FetchProgress = nothing) -> Twin:
@@ -87,34 +98,44 @@ def make(bundle: Bundle, name: str = "twin", progress: FetchProgress = nothing) 
 
     Raises RefusedError if there is a lab of that name, and what `cluster.up` raises.
     """
-    if name in cluster.lab_names():
-        raise RefusedError(
-            f"there is a lab {name!r} already",
-            remedy=f"first `eoctl lab down --name {name}`, or choose another --name",
-        )
-    _check_names(bundle)
+    _check_topics(bundle)
     now = now_ms()
     seen = Seen(bundle, now - bundle.diagnosis.collected_at)
+    left_out: list[int] = []
     lab = cluster.up(
-        spec_of(bundle, name), progress=progress, furnish=lambda lab: _furnish(lab, seen, now)
+        spec_of(bundle, name),
+        progress=progress,
+        furnish=lambda lab: left_out.append(_furnish(lab, seen, now)),
     )
-    return Twin(lab, seen.shift)
+    return Twin(lab, seen.shift, sum(left_out))
 
 
-def _check_names(bundle: Bundle) -> None:
-    """Raise UsageError for a name that no topic has: it becomes a folder's."""
+def _check_topics(bundle: Bundle) -> None:
+    """Raise UsageError for topics that no twin can have: a name becomes a folder's."""
+    count = sum(len(topic.partitions) for topic in bundle.topics)
+    if count > MOST_PARTITIONS:
+        raise UsageError(
+            f"the bundle names {count} partitions, and a twin at most has {MOST_PARTITIONS}",
+            remedy="look at the bundle itself: `eoctl bundle open`",
+        )
+    if len({topic.name for topic in bundle.topics}) < len(bundle.topics):
+        raise UsageError("a damaged bundle: it names a topic twice", remedy="make it again")
     for topic in bundle.topics:
-        good = re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.name) and topic.name.strip(".")
+        named = re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic.name) and topic.name.strip(".")
+        good = named and topic.name != _OF_THE_CONTROLLER
         if not good or re.fullmatch(r"[\w-]{22}", topic.topic_id or "x" * 22, re.ASCII) is None:
             raise UsageError(
                 f"a damaged bundle: {quoted(topic.name)} is no topic", remedy="make it again"
             )
 
 
-def _furnish(lab: Lab, seen: Seen, now: int) -> None:
-    """Write the incident into a lab whose brokers have not started yet. Raises UsageError."""
+def _furnish(lab: Lab, seen: Seen, now: int) -> int:
+    """Write the incident into a lab whose brokers have not started yet. Raises UsageError.
+
+    Return how many commits of groups had no room.
+    """
     try:
-        _write(lab, seen, now)
+        return _write(lab, seen, now)
     except (struct.error, ValueError, OverflowError) as error:
         raise UsageError(
             f"a damaged bundle: a number of it does not fit into Kafka's files ({error})",
@@ -122,13 +143,14 @@ def _furnish(lab: Lab, seen: Seen, now: int) -> None:
         ) from None
 
 
-def _write(lab: Lab, seen: Seen, now: int) -> None:
-    """Write topics, settings, producer ids and logs."""
+def _write(lab: Lab, seen: Seen, now: int) -> int:
+    """Write topics, settings, producer ids and logs; return how many commits had no room."""
     bundle = seen.bundle
     nodes = lab.record.nodes
-    records = [producer_ids_record(nodes[0].id, _next_producer_id(bundle))]
+    records = [producer_ids_record(nodes[0].id, next_producer_id(bundle))]
     kept: dict[int, list[NewLog]] = {node.id: [] for node in nodes}
     leaders = _Leaders(bundle, nodes)
+    written = left_out = 0
     for topic in bundle.topics:
         if not topic.partitions:  # it could not be described
             continue
@@ -144,11 +166,15 @@ def _write(lab: Lab, seen: Seen, now: int) -> None:
             where = (topic_id, log.topic_partition.partition, node.id, node.directory_id)
             records.append(partition_record(*where, epoch))
             write_log(lab.data_folder(node.id), log)
-            kept[node.id].append(log)
+            written += sum(b.count for b in log.batches)
+            left_out += log.left_out
+            check_size(written)
+            kept[node.id].append(replace(log, batches=(), producers=(), aborted=()))
     for node in nodes:
         data = lab.data_folder(node.id)
         write_clean_end(data, kept[node.id])
         add_records(data / "bootstrap.checkpoint", records, now)
+    return left_out
 
 
 def broker_on_twin(bundle: Bundle, broker: int) -> int:
@@ -190,13 +216,19 @@ def _logs(seen: Seen, topic: str, topic_id: str, *, append_time: bool) -> Iterat
 
 
 def _appends(bundle: Bundle, topic: str) -> bool:
-    """Return True if a topic has LogAppendTime, as far as the bundle holds its settings."""
+    """Return True if a topic is known to have LogAppendTime."""
     return bundle.topic_configs.get(topic, {}).get("message.timestamp.type") == "LogAppendTime"
 
 
-def _next_producer_id(bundle: Bundle) -> int:
-    """Return the first producer id of a block above all that the incident used."""
+def next_producer_id(bundle: Bundle) -> int:
+    """Return the first producer id of a block above all that the bundle names."""
     used = [p.producer_id for _, _, rows in bundle.producers.producers for p in rows]
     used += [t.producer_id for t in bundle.transactions.rows]
     used += [t.about.producer_id for t in bundle.open_transactions if t.about.producer_id]
+    for log in bundle.history.logs:
+        used += [number for record in log.records for number in producer_ids_of(record)]
+    for each in bundle.ids:
+        used += producer_ids_of(each.record) if each.record else ()
+    for held in bundle.records:
+        used += [h.producer_id for h in batch_headers(b64decode(held.data))]
     return (max(used, default=-1) // _BLOCK + 2) * _BLOCK

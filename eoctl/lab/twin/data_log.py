@@ -9,8 +9,9 @@ from itertools import pairwise
 
 from eoctl.lab.twin.encoding import NewBatch, Pair, RawBatch, end_marker
 from eoctl.lab.twin.files import Aborted, Batch, NewLog
-from eoctl.lab.twin.seen import Seen
+from eoctl.lab.twin.seen import MOST_FILLED, Seen
 from eoctl.lab.twin.stretches import Known, Layout
+from recovery.errors import UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import MAX_SEQUENCE, batch_headers
 from recovery.formats.records import marker
@@ -18,7 +19,9 @@ from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.history import Marker
 from recovery.values import replace
 
-_MOST_RECORDS = 5000  # of one batch
+MOST_RECORDS = 2 * MOST_FILLED
+"""Of all logs of a twin: some 7 bytes each, if they are empty."""
+_PER_BATCH = 5000
 
 Content = Callable[[int, Known], Pair]
 """The record at an offset of a stretch."""
@@ -54,7 +57,17 @@ def lay_out(seen: Seen, p: PartitionFacts, filled: int = 0) -> Layout:
             epoch = (s.producer_id, s.producer_epoch)
             layout.put(Known(at, at + 1, 1, *epoch, transactional=True, timestamp=s.timestamp))
     _fill(seen, where, layout, filled)
+    check_size(sum(k.records for k in layout))
     return layout
+
+
+def check_size(records: int) -> None:
+    """Raise UsageError if a twin would hold more records than it may."""
+    if records > MOST_RECORDS:
+        raise UsageError(
+            f"the bundle's partitions hold {records} records, and a twin at most {MOST_RECORDS}",
+            remedy="look at the bundle itself: `eoctl bundle open`",
+        )
 
 
 def _raw(data: bytes) -> Iterator[Known]:
@@ -111,9 +124,8 @@ def _put_marker(layout: Layout, producer_id: int, m: Marker) -> None:
     layout.put(known)
     if not m.data:
         return
-    ended = max((k.end for k in layout if k.end <= m.offset and k.outcome), default=layout.start)
-    if free := layout.free(ended, m.offset):
-        at = free[-1][1] - 1
+    at = layout.free_before(m.offset)
+    if at is not None:
         epoch = m.producer_epoch if m.data_epoch is None else m.data_epoch
         data = replace(known, first=at, end=at + 1, producer_epoch=epoch, outcome=None)
         layout.put(data)
@@ -126,8 +138,7 @@ def _fill(seen: Seen, where: TopicPartition, layout: Layout, filled: int) -> Non
     read_from = [h.markers_from for t in opened if (h := t.history) and h.markers_from is not None]
     for gap_end in set(read_from) - {layout.start}:
         layout.put(Known(gap_end - 1, gap_end))
-    least = min([first - seen.filled, *read_from]) if opened else first
-    floor = max(layout.start, min(least, first - filled))
+    floor = max(layout.start, first - max(filled, seen.filled if opened else 0))
     breaks = [offset + 1 for offset, _ in seen.epochs.get(where, ())]
     for begin, end in layout.free(layout.start, layout.end):
         cuts = sorted({begin, end, *(c for c in (floor, *breaks) if begin < c < end)})
@@ -205,8 +216,8 @@ def _batches(
         yield RawBatch(k.first, k.end - 1, time, epoch, k.raw, seen.shift)
         return
     begin = k.first if k.records else k.end - 1
-    for first in range(begin, k.end, _MOST_RECORDS):
-        end = min(first + _MOST_RECORDS, k.end)
+    for first in range(begin, k.end, _PER_BATCH):
+        end = min(first + _PER_BATCH, k.end)
         count = max(0, min(end - first, k.first + k.records - first))
         pairs = [content(first + n, k) for n in range(count)]
         if k.outcome is not None:

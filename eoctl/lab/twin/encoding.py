@@ -47,6 +47,11 @@ class NewBatch(Value):
     control: bool = False
     append_time: bool = False
 
+    @property
+    def count(self) -> int:
+        """Return how many records it has."""
+        return len(self.records)
+
     def encode(self) -> bytes:
         """Return the batch as it is in a `.log` file."""
         flags = (
@@ -78,6 +83,7 @@ class RawBatch(Value):
     leader_epoch: int
     data: bytes
     shift: int
+    count: int = 0  # records, which take no more room than the bundle does
 
     def encode(self) -> bytes:
         """Return the batch with its times moved, which are outside of what is compressed."""

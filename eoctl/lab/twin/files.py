@@ -36,7 +36,8 @@ class Aborted(Value):
 class NewLog(Value):
     """One partition as it is written. batches: in order, each within SPAN of the one before.
 
-    end: the log end offset. producers: as its leader described them.
+    end: the log end offset. producers: as its leader described them. left_out: how many commits of
+    groups had no room.
     """
 
     topic_partition: TopicPartition
@@ -46,6 +47,7 @@ class NewLog(Value):
     batches: Sequence[Batch]
     producers: Sequence[ProducerFacts] = ()
     aborted: Sequence[Aborted] = ()
+    left_out: int = 0
 
 
 def write_log(data: Path, log: NewLog) -> None:

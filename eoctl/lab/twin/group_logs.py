@@ -4,6 +4,7 @@ A bundle holds what groups committed and not at which offset of this topic; only
 what is decided comes before what waits.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from eoctl.lab.twin.data_log import data_log, lay_out
@@ -47,19 +48,26 @@ def _log(seen: Seen, p: PartitionFacts, commits: list[GroupOffsetFacts], topic_i
     now = seen.moved(None)
     records: dict[int, Pair] = {}
     fates = _fates(layout)
-    room = _room(layout, fates)
-    for o, at in zip(reversed(decided), reversed(room), strict=False):
+    room = _room(layout, fates, len(decided))
+    for o, at in zip(reversed(decided), room, strict=False):
         records[at] = commit_record(_key(o), o.committed_offset, o.leader_epoch, now)
-    waiting = grouped((o.pending_producer_id or -1, o) for o in commits if o.pending)
+    waiting = grouped((o.pending_producer_id, o) for o in commits if o.pending)
     for k in layout:
         if k.transactional and k.outcome is None and k.first not in fates:
             records |= _pending(seen, k, waiting, p.topic_partition, now)
     filler = commit_record(_FILLER, None, None, now)
-    return data_log(seen, p, topic_id, layout, lambda offset, k: records.get(offset, filler))
+    log = data_log(seen, p, topic_id, layout, lambda offset, k: records.get(offset, filler))
+    written = set(records.values())
+    left = [o for o in commits if o.pending and _waits(o, now) not in written]
+    return replace(log, left_out=max(0, len(decided) - len(room)) + len(left))
 
 
 def _key(o: GroupOffsetFacts) -> OffsetKey:
     return OffsetKey(o.group, o.topic, o.partition)
+
+
+def _waits(o: GroupOffsetFacts, now: int) -> Pair:
+    return commit_record(_key(o), o.pending_offset, None, now)
 
 
 def _fates(layout: Layout) -> dict[int, str]:
@@ -74,28 +82,26 @@ def _fates(layout: Layout) -> dict[int, str]:
     return fates
 
 
-def _room(layout: Layout, fates: Mapping[int, str]) -> list[int]:
-    """Return the offsets for decided commits: below the first transaction that is still open."""
-    room: list[int] = []
+def _room(layout: Layout, fates: Mapping[int, str], most: int) -> list[int]:
+    """Return offsets for decided commits: the last below the first transaction still open."""
+    room: deque[int] = deque(maxlen=most)
     for k in layout:
         if k.transactional and k.outcome is None and k.first not in fates:
             break
         if k.outcome is None and k.raw is None and fates.get(k.first) != "abort":
-            room += range(k.first, k.first + k.records)
-    return room
+            room.extend(range(max(k.first, k.first + k.records - most), k.first + k.records))
+    return list(reversed(room))
 
 
 def _pending(
     seen: Seen,
     k: Known,
-    waiting: Mapping[int, list[GroupOffsetFacts]],
+    waiting: Mapping[int | None, list[GroupOffsetFacts]],
     where: TopicPartition,
     now: int,
 ) -> dict[int, Pair]:
     """Return the records of an open stretch; the last one repeats where more were written."""
-    mine = [
-        commit_record(_key(o), o.pending_offset, None, now) for o in waiting.get(k.producer_id, ())
-    ]
+    mine = [_waits(o, now) for o in waiting.get(k.producer_id, ())]
     groups = [
         group
         for t in seen.open.get(where, ())

@@ -1,8 +1,11 @@
-"""Say what a twin cannot have: what its bundle does not hold, and what no coordinator loads."""
+"""Say what a twin does not have: what its bundle does not hold, or what a start changes."""
 
 from collections.abc import Iterator
 
-from eoctl.lab.twin.build import MOST_BROKERS
+from eoctl.lab.jars import KAFKA
+from eoctl.lab.twin.build import LONGEST_MS, MOST_BROKERS
+from eoctl.lab.twin.seen import Seen
+from eoctl.lab.twin.state_logs import TRANSACTION_STATE
 from eoctl.stores.bundle_files import Bundle
 from recovery.plurals import counted
 from recovery.times import format_duration
@@ -10,9 +13,19 @@ from recovery.times import format_duration
 _SEEN_AHEAD_MS = 5000
 
 
-def lacks(bundle: Bundle) -> list[str]:
-    """Return one sentence for each thing in which the twin is not the incident."""
-    return [*_records(bundle), *_decided(bundle), *_people(bundle), *_brokers(bundle)]
+def lacks(bundle: Bundle, left_out: int = 0) -> list[str]:
+    """Return one sentence for each thing in which the twin is not the incident.
+
+    left_out: how many commits of groups had no room in the twin's logs.
+    """
+    return [
+        *_records(bundle),
+        *_commits(bundle, left_out),
+        *_decided(bundle),
+        *_topics(bundle),
+        *_people(bundle),
+        *_brokers(bundle),
+    ]
 
 
 def in_doubt(bundle: Bundle) -> frozenset[str]:
@@ -29,8 +42,12 @@ def _records(bundle: Bundle) -> Iterator[str]:
     kept = sum(r.records for r in bundle.records)
     yield (
         f"The bundle holds {counted(kept, 'record')} with key and value "
-        f"(`bundle create --with-records`): others are empty in {counted(held, 'held partition')}, "
-        f"and not there in {counted(len(partitions) - held - unseen, 'other partition')}."
+        f"(`bundle create --with-records`). All other records of {counted(held, 'held partition')} "
+        f"are empty; {counted(len(partitions) - held - unseen, 'other partition')} have none."
+    )
+    yield (
+        "Sequences of producers are counted back from their last one: `audit sequences` says "
+        "nothing about the incident."
     )
     if unseen:
         yield f"The leader of {counted(unseen, 'partition')} did not answer: their logs are empty."
@@ -43,6 +60,52 @@ def _records(bundle: Bundle) -> Iterator[str]:
         yield f"The bundle lacks {counted(len(bundle.missing), 'thing')} that could not be seen."
 
 
+def _commits(bundle: Bundle, left_out: int) -> Iterator[str]:
+    if any(o.leader_epoch is not None for g in bundle.groups for o in g.offsets):
+        yield (
+            "Leader epochs of the logs are also taken from groups' commits: that a commit agrees "
+            "with its log proves nothing here."
+        )
+    if left_out:
+        yield f"{counted(left_out, 'commit')} of groups had no room in the logs and are left out."
+    newest = bundle.diagnosis.collected_at - LONGEST_MS
+    old = sum(
+        p.current_txn_start_offset is None and 0 <= (p.last_timestamp or 0) < newest
+        for _, _, rows in bundle.producers.producers
+        for p in rows
+    )
+    if old:
+        yield (
+            f"{counted(old, 'producer state')} without an open transaction are more than "
+            f"{format_duration(LONGEST_MS / 1000)} old: the twin's brokers drop them."
+        )
+    partitions = Seen(bundle, 0).size(TRANSACTION_STATE)
+    unread = partitions - sum(log.error is None for log in bundle.history.logs)
+    if unread > 0:
+        yield (
+            f"The snapshot could not read {counted(unread, 'partition')} of __transaction_state: "
+            "on the twin its ids have their last state, and its history proves nothing."
+        )
+    if any(r.offset < log.stands_from for log in bundle.history.logs for r in log.records):
+        yield (
+            "Some records of __transaction_state were only kept by eoctl's store where the bundle "
+            "was made: the twin's log holds them."
+        )
+
+
+def _topics(bundle: Bundle) -> Iterator[str]:
+    unseen = [topic for topic in bundle.topics if not topic.partitions]
+    if unseen:
+        yield f"{counted(len(unseen), 'topic')} could not be described and are left out."
+    new = [topic for topic in bundle.topics if topic.partitions and not topic.topic_id]
+    if new:
+        yield f"{counted(len(new), 'topic')} had no id: the twin gives them new ones."
+    yield (
+        "Topics have the twin's own settings, but for message.timestamp.type; the twin runs "
+        f"Kafka {KAFKA}, whatever the cluster ran."
+    )
+
+
 def _decided(bundle: Bundle) -> Iterator[str]:
     for name in sorted(in_doubt(bundle)):
         yield (
@@ -52,9 +115,13 @@ def _decided(bundle: Bundle) -> Iterator[str]:
 
 
 def _people(bundle: Bundle) -> Iterator[str]:
+    yield (
+        "No client runs on the twin: a producer that was alive is not there, and transactions stay "
+        "as they are."
+    )
     groups = [g for g in bundle.groups if g.members]
     if groups:
-        yield f"{counted(len(groups), 'group')} had members; nobody runs on the twin."
+        yield f"{counted(len(groups), 'group')} had members, and have none on the twin."
     for clock in bundle.transactions.clocks:
         if abs(clock.ahead) > _SEEN_AHEAD_MS:
             apart = format_duration(abs(clock.ahead) / 1000)
@@ -70,6 +137,6 @@ def _brokers(bundle: Bundle) -> Iterator[str]:
         yield f"The cluster had {there} brokers, the twin has {MOST_BROKERS}."
     away = bundle.diagnosis.brokers_known - bundle.diagnosis.brokers_up
     if away > 0:
-        yield f"{counted(away, 'broker')} of the cluster did not answer; the twin's brokers all do."
+        yield f"{counted(away, 'broker')} of the cluster did not answer; all of the twin's do."
     if there > 1:
         yield "Every partition has one copy on the twin, so no copy can be missing."

@@ -8,7 +8,7 @@ from recovery.row import Row
 
 
 class TwinRow(Row):
-    """One open transaction, or one id that holds no partition: its verdict there and here.
+    """One open transaction, or one id that holds no partition: its verdicts in bundle and twin.
 
     partition: null of such an id. bundle, twin: verdict and rule; null: there is no such
     transaction. because: why they differ where that was to be expected, else null.

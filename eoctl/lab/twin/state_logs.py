@@ -1,7 +1,8 @@
 """Write the coordinators' memory, `__transaction_state`, from the records that a bundle holds.
 
 Offsets without a record of an id in the bundle get a tombstone of an id of the twin's own where
-the snapshot missed nothing: a history is complete only if no offset is missing.
+the snapshot missed nothing: a history is complete only if no offset is missing. A log that the
+snapshot could not read has its last offset missing: it proves nothing on the twin either.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from eoctl.lab.twin.encoding import NewBatch, Pair, state_record
 from eoctl.lab.twin.files import NewLog
 from eoctl.lab.twin.seen import Seen
+from recovery.errors import UsageError
 from recovery.facts import TopicPartition, TransactionFacts, grouped
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -19,6 +21,7 @@ FILLER = "(not in the bundle)"
 FILLED = 200_000
 """Offsets of one partition that get a tombstone, the newest ones."""
 _PER_BATCH = 1000
+UNREAD = "not in the bundle"
 
 
 def state_logs(seen: Seen, topic_id: str) -> Iterator[NewLog]:
@@ -32,7 +35,7 @@ def state_logs(seen: Seen, topic_id: str) -> Iterator[NewLog]:
         if t.transactional_id not in known and not t.ghost
     )
     for partition in range(size):
-        log = logs.get(partition, StateLog(partition, (), 0))
+        log = logs.get(partition, StateLog(partition, (), 0, UNREAD))
         yield _log(seen, log, described.get(partition, []), topic_id)
 
 
@@ -41,19 +44,23 @@ def _log(seen: Seen, log: StateLog, described: Iterable[TransactionFacts], topic
     facts = seen.partitions.get(where)
     start = (facts and facts.log_start_offset) or 0
     ends = [log.end or 0, (facts and facts.high_watermark) or 0]
-    end = max([start, *ends, *(r.offset + 1 for r in log.records)])
+    end = ended = max([start, *ends, *(r.offset + 1 for r in log.records)])
     pairs = {
         r.offset: (state_record(r.transactional_id, value), r.leader_epoch, r.timestamp)
         for r in log.records
         if (value := _value(seen, log.partition, r.value)) is not None or r.value is None
     }
-    from_, end = _add_described(seen, described, pairs, max(start, log.whole_from), end)
     epoch = (facts and facts.leader_epoch) or 0
+    whole_from = start if log.error else max(start, log.whole_from)
+    if log.error:  # the last offset stays without a record
+        end = max([start, end - 1, *(offset + 1 for offset in pairs)])
+    end = _add_described(seen, described, pairs, whole_from, end)
     first_epoch = min((e for _, e, _ in pairs.values() if e >= 0), default=epoch)
     batches: list[NewBatch] = []
-    if not pairs and end > start:  # nothing here is asked for, and the log ends where it ended
-        return NewLog(where, topic_id, start, end, [_hole(seen, end - 1, epoch)])
-    at, epoch = max(from_, end - FILLED), first_epoch
+    if not pairs:  # nothing here is asked for, and the log ends where it ended
+        holes = [_hole(seen, ended - 1, epoch)] if ended > start else []
+        return NewLog(where, topic_id, start, ended, holes)
+    at, epoch = end if log.error else max(whole_from, end - FILLED), first_epoch
     for offset in sorted(pairs):
         batches += _fillers(seen, at, offset, epoch)
         pair, leader_epoch, timestamp = pairs[offset]
@@ -62,6 +69,9 @@ def _log(seen: Seen, log: StateLog, described: Iterable[TransactionFacts], topic
         batches.append(NewBatch(offset, offset, [pair], time, epoch))
         at = max(at, offset + 1)
     batches += _fillers(seen, at, end, epoch)
+    if log.error:
+        batches.append(_hole(seen, end, epoch))
+        end += 1
     return NewLog(where, topic_id, start, end, batches)
 
 
@@ -71,10 +81,10 @@ def _add_described(
     pairs: dict[int, tuple[Pair, int, int]],
     whole_from: int,
     end: int,
-) -> tuple[int, int]:
+) -> int:
     """Add a record of each id that has none, at free offsets before the end, or after it.
 
-    Return the first offset to fill, and the end.
+    Return the end.
     """
     free = iter(
         [n for n in range(end - 1, max(whole_from, end - FILLED) - 1, -1) if n not in pairs]
@@ -87,7 +97,7 @@ def _add_described(
         now = seen.bundle.diagnosis.collected_at
         value = _value(seen, None, _of_facts(t, now), ahead=_ahead(seen, t.coordinator))
         pairs[at] = (state_record(t.transactional_id, value), -1, now)
-    return whole_from, end
+    return end
 
 
 def _of_facts(t: TransactionFacts, now: int) -> TransactionValue:
@@ -96,7 +106,7 @@ def _of_facts(t: TransactionFacts, now: int) -> TransactionValue:
         t.producer_id,
         t.producer_epoch or 0,
         t.timeout_ms or 60_000,
-        TransactionState(t.state),
+        next((s for s in TransactionState if s.value == t.state), TransactionState.UNKNOWN),
         t.partitions or (),
         now if t.start_timestamp is None else t.start_timestamp,
         -1 if t.start_timestamp is None else t.start_timestamp,
@@ -109,6 +119,8 @@ def _value(
     """Return a state with times of the twin; None: there is none, or none that can be read."""
     if not isinstance(value, TransactionValue):
         return None
+    if value.state is TransactionState.UNKNOWN:
+        raise UsageError("the bundle names a state of ids that this version of eoctl does not know")
     back = _ahead_of(seen, partition) if partition is not None else ahead or 0
     return value._replace(
         last_update_ms=seen.moved(value.last_update_ms - back),

@@ -3,7 +3,7 @@
 What was seen for certain is put first; what is put later gets only what is still free.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from recovery.values import Value, replace
@@ -47,7 +47,8 @@ class Layout:
         at, stop = max(first, self.start), min(end, self.end)
         ranges = []
         near = max(0, bisect_right(self._firsts, at) - 1)
-        for known in (self._by_first[f] for f in self._firsts[near:]):
+        for n in range(near, len(self._firsts)):
+            known = self._by_first[self._firsts[n]]
             if known.first >= stop:
                 break
             if known.end > at:
@@ -55,6 +56,18 @@ class Layout:
                     ranges.append((at, known.first))
                 at = known.end
         return [*ranges, (at, stop)] if at < stop else ranges
+
+    def free_before(self, offset: int) -> int | None:
+        """Return the last free offset below one and above the marker before it; None: none is."""
+        at = min(offset, self.end)
+        for n in range(bisect_left(self._firsts, at) - 1, -1, -1):
+            known = self._by_first[self._firsts[n]]
+            if known.end < at:
+                break
+            if known.outcome is not None:
+                return None
+            at = known.first
+        return at - 1 if at > self.start else None
 
     def put(self, known: Known) -> None:
         """Add a stretch where it is free; a shortened one has a record at each offset it can.

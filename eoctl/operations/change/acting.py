@@ -5,6 +5,7 @@ line, the dashboard and cron. A command makes a Plan, shows it, asks `permit`, t
 """
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -23,6 +24,7 @@ from eoctl.operations.change.steps import (
     die_here_in_tests,
 )
 from eoctl.settings.context import Context
+from eoctl.stores import plan_files
 from eoctl.stores.journal_files import Journal, who
 from eoctl.stores.locks.lock import held_by
 from eoctl.stores.locks.scope_lock import locked
@@ -126,16 +128,19 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
 
 
 def _refuse_unrehearsed(plan: Plan, door: Door, undoes: str | None) -> None:
-    """Raise RefusedError if the context wants this very plan rehearsed, and it was not."""
-    wanted = door.context.protected and door.context.require_rehearsal
+    """Raise RefusedError if the context wants this plan rehearsed, and it was not."""
+    wanted = door.context.require_rehearsal
     if not wanted or not rehearsals.can_be(plan.kind) or rehearsals.find(plan.sha256):
         return
     if _begun(plan, undoes) is None:
+        file = shlex.quote(str(plan_files.keep(plan)))
+        where = shlex.join(door.context.argv)
         raise RefusedError(
             f"this context wants a rehearsal first, and plan {plan.sha256[:16]} had none here",
             where=door.context.title,
-            remedy="`eoctl bundle create incident.eoctl`, then `eoctl lab rehearse PLAN "
-            "incident.eoctl` with this plan's file (`txn hanging --plan PLAN`)",
+            remedy=f"this plan is kept: `eoctl bundle create incident.eoctl {where}`, then "
+            f"`eoctl lab rehearse {file} incident.eoctl`, then `eoctl txn apply {file} --execute "
+            f"{where}`, before it expires",
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eoctl.host.clock import now_ms
-from eoctl.settings.context import Connect, Context, resolve, state_dir
+from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores import plan_files
 from eoctl.stores.journal_files import Journal, JournalContent
 from recovery.answers import Answer
@@ -94,7 +94,7 @@ def journal() -> Answer:
 
 def plans_folder() -> Path:
     """Return the folder where the dashboard keeps plans and looks for them."""
-    return state_dir() / "plans"
+    return plan_files.plans_folder()
 
 
 def plans() -> Answer:

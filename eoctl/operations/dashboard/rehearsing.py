@@ -8,21 +8,20 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.lab.jars import FetchProgress, nothing
 from eoctl.lab.twin.build import broker_on_twin
-from eoctl.lab.twin.lacks import lacks
 from eoctl.lab.twin.rows import RehearsalRow
 from eoctl.operations.change import acting, rehearsals
 from eoctl.operations.change.acting import Door, Outcome
-from eoctl.operations.change.rehearsals import Rehearsal
 from eoctl.operations.dashboard import twins
 from eoctl.operations.dashboard.twins import Started, about, by_subject, verdict_text
 from eoctl.stores import bundle_files, plan_files
-from eoctl.stores.journal_files import Journal
-from recovery.answers import Answer, error_rows
-from recovery.change.journal import unfinished
+from eoctl.stores.bundle_files import Bundle
+from eoctl.stores.journal_files import kept_apart
+from recovery.answers import Answer, error_rows, worst
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.errors import Exit, RefusedError, UsageError
 from recovery.facts import TopicPartition
+from recovery.plurals import counted
 from recovery.values import Value
 
 SECONDS = 300.0
@@ -36,6 +35,11 @@ class Rehearsed(Value):
     answer: Answer
     outcome: Outcome
 
+    @property
+    def exit_status(self) -> Exit:
+        """Return the worst of the steps' statuses and the answer's: 1 = it does not count."""
+        return worst([self.outcome.exit_status, self.answer.exit_status])
+
 
 def read(path: Path, bundle: Path) -> Plan:
     """Return a plan that can be rehearsed on the twin of a bundle. Raises UsageError, RefusedError.
@@ -48,16 +52,20 @@ def read(path: Path, bundle: Path) -> Plan:
         raise UsageError(
             f"a plan of kind {plan.kind} cannot be rehearsed",
             where=str(path),
-            remedy="give one of `txn hanging --plan`",
+            remedy="give one of `txn hanging --plan`, or of a refusal that wants a rehearsal",
         )
     seen, _ = bundle_files.read(bundle)
-    if seen.cluster_id != plan.cluster_id:
+    _check_cluster(plan, seen)
+    return plan
+
+
+def _check_cluster(plan: Plan, bundle: Bundle) -> None:
+    """Raise RefusedError if the bundle is not of the plan's cluster."""
+    if bundle.cluster_id != plan.cluster_id:
         raise RefusedError(
-            f"the plan is for cluster {plan.cluster_id}, the bundle is of {seen.cluster_id}",
-            where=str(bundle),
+            f"the plan is for cluster {plan.cluster_id}, the bundle is of {bundle.cluster_id}",
             remedy="make a bundle of the cluster that the plan is for",
         )
-    return plan
 
 
 @contextmanager
@@ -71,7 +79,12 @@ def twin_for(bundle: Path, name: str, progress: FetchProgress = nothing) -> Iter
 
 
 def rehearse(plan: Plan, twin: Started) -> Rehearsed:
-    """Carry a plan out on a twin. Raises RefusedError if the twin is not as the plan expects it."""
+    """Carry a plan out on a twin. Raises RefusedError if the twin is not as the plan expects it.
+
+    It counts as a rehearsal only if the twin's verdicts were the bundle's, and each step was done
+    and verified.
+    """
+    _check_cluster(plan, twin.bundle)
     before = twin.judged()
     there = on_twin(plan, twin)
     door = Door(
@@ -82,23 +95,23 @@ def rehearse(plan: Plan, twin: Started) -> Rehearsed:
         plan_sha256=there.sha256,
         although_it_writes=True,
     )
-    acting.permit(there, door)
-    try:
+    with kept_apart():
+        acting.permit(there, door)
         outcome = acting.execute(there, door, SECONDS)
-    finally:
-        close(there)
     after = twin.judged()
-    if outcome.exit_status is Exit.OK:
-        rehearsals.keep(Rehearsal(plan.sha256, twin.checksum, now_ms()))
-    return Rehearsed(_answer(plan, twin, before, after, outcome), outcome)
+    why_not = _why_not(twins.differing(twins.rows_of(twin.bundle, before)), outcome)
+    if why_not is None:
+        rehearsals.keep(plan.sha256)
+    return Rehearsed(_answer(plan, twin, before, after, outcome, why_not), outcome)
 
 
-def close(plan: Plan) -> None:
-    """End a journal entry that a rehearsal left unfinished: its cluster is about to be deleted."""
-    journal = Journal()
-    for entry in unfinished(journal.find().entries):
-        if entry.plan.cluster_id == plan.cluster_id:
-            journal.abandon(entry.id, "a rehearsal: its twin was taken down")
+def _why_not(differing: int, outcome: Outcome) -> str | None:
+    """Return why what was done is no rehearsal; None: it is one."""
+    if differing:
+        return f"{counted(differing, 'verdict')} of the twin differ from the bundle's"
+    if any(step.status != "done" for step in outcome.steps):
+        return "not every step was done there"
+    return None
 
 
 def on_twin(plan: Plan, twin: Started) -> Plan:
@@ -140,7 +153,12 @@ def _ahead(twin: Started, producer_id: int) -> int:
 
 
 def _answer(
-    plan: Plan, twin: Started, before: Diagnosis, after: Diagnosis, outcome: Outcome
+    plan: Plan,
+    twin: Started,
+    before: Diagnosis,
+    after: Diagnosis,
+    outcome: Outcome,
+    why_not: str | None,
 ) -> Answer:
     first, then = by_subject(before.everything), by_subject(after.everything)
     held = [{p.topic_partition: p.held for p in d.partitions} for d in (before, after)]
@@ -167,8 +185,11 @@ def _answer(
         extra={
             "plan_sha256": plan.sha256,
             "of_cluster_id": plan.cluster_id,
-            "outcome": f"{done} of {len(steps)} steps done on the twin",
+            "outcome": f"{done} of {counted(len(steps), 'step')} done on the twin; "
+            + ("kept as a rehearsal" if why_not is None else f"not kept as a rehearsal: {why_not}"),
             "steps": steps,
-            "twin_lacks": lacks(twin.bundle),
+            "twin_lacks": twin.lacks,
         },
+        judging=True,
+        finding=why_not is not None,
     )

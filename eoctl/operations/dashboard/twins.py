@@ -15,11 +15,12 @@ from eoctl.lab.twin.rows import TwinRow
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.session.session import with_cluster
-from eoctl.settings.context import Connect, Context, resolve
+from eoctl.settings.context import Context
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.errors import RefusedError
 from recovery.inspect.observation import Settings
 
 LOADING_SECONDS = 60.0
@@ -33,21 +34,34 @@ Subject = tuple[str | None, int | None, int | None, int | None, str | None]
 class Started:
     """A twin that runs, and the bundle that it was made from."""
 
-    def __init__(self, bundle: Bundle, checksum: str, twin: build.Twin) -> None:
+    def __init__(self, bundle: Bundle, twin: build.Twin) -> None:
         self.bundle = bundle
-        self.checksum = checksum
         self.lab: Lab = twin.lab
         self.shift = twin.shift
-        self.context: Context = resolve(Connect(context=twin.lab.context_name))
+        self.lacks = lacks(bundle, twin.left_out)
+
+    @property
+    def context(self) -> Context:
+        """Return the twin's own address: a context of the user's may have the lab's name."""
+        argv = ("--bootstrap-server", self.lab.bootstrap_servers)
+        return Context(None, self.lab.client_properties(), argv)
 
     def judged(self) -> Diagnosis:
-        """Judge the twin with the limits that the bundle was judged with, once it has loaded."""
+        """Judge the twin with the limits that the bundle was judged with, once it has loaded.
+
+        Raises RefusedError if another cluster answers.
+        """
         settings = bundle_files.judged_again(self.bundle).settings
         end = time.monotonic() + LOADING_SECONDS
         while True:
             d = with_cluster(
                 self.context, _JUDGING_SECONDS, lambda cluster: _judge(cluster, settings)
             )
+            if d.cluster_id != self.lab.record.cluster_id:
+                raise RefusedError(
+                    f"cluster {d.cluster_id} answers, which is not the twin",
+                    where=self.lab.bootstrap_servers,
+                )
             if not d.missing or time.monotonic() > end:
                 return d
             time.sleep(0.5)
@@ -59,19 +73,29 @@ async def _judge(cluster: Cluster, settings: Settings) -> Diagnosis:
 
 def start(path: Path, name: str, progress: FetchProgress = nothing) -> Started:
     """Start the twin of a bundle. Raises UsageError (no bundle), and what `lab up` raises."""
-    bundle, checksum = bundle_files.read(path)
-    return Started(bundle, checksum, build.make(bundle, name, progress))
+    bundle, _ = bundle_files.read(path)
+    return Started(bundle, build.make(bundle, name, progress))
+
+
+def rows_of(bundle: Bundle, d: Diagnosis) -> list[TwinRow]:
+    """Return the verdicts of a twin's diagnosis beside the bundle's."""
+    there = by_subject(bundle_files.judged_again(bundle).everything)
+    here = by_subject(d.everything)
+    return [
+        row(subject, there.get(subject), here.get(subject), in_doubt(bundle))
+        for subject in sorted({*there, *here}, key=str)
+    ]
+
+
+def differing(rows: Iterable[TwinRow]) -> int:
+    """Return how many verdicts differ for no reason that was to be expected."""
+    return sum(not row.equal and row.because is None for row in rows)
 
 
 def compared(twin: Started) -> Answer:
     """Return the verdicts on the twin beside the bundle's."""
     d, bundle = twin.judged(), twin.bundle
-    there = by_subject(bundle_files.judged_again(bundle).everything)
-    here = by_subject(d.everything)
-    rows = [
-        _row(subject, there.get(subject), here.get(subject), in_doubt(bundle))
-        for subject in sorted({*there, *here}, key=str)
-    ]
+    rows = rows_of(bundle, d)
     return Answer(
         "lab-twin",
         d.cluster_id,
@@ -82,10 +106,10 @@ def compared(twin: Started) -> Answer:
             "lab": twin.lab.name,
             "context": twin.lab.context_name,
             "of_cluster_id": bundle.cluster_id,
-            "twin_lacks": lacks(bundle),
+            "twin_lacks": twin.lacks,
         },
         judging=True,
-        finding=any(not row.equal and row.because is None for row in rows),
+        finding=differing(rows) > 0,
     )
 
 
@@ -132,19 +156,23 @@ def about(subject: Subject, *seen: Judged | JudgedId | None) -> Mapping[str, Any
     }
 
 
-def _row(
+def row(
     subject: Subject,
     there: Judged | JudgedId | None,
     here: Judged | JudgedId | None,
     prepared: frozenset[str],
 ) -> TwinRow:
+    """Return a bundle's verdict (`there`) beside the twin's.
+
+    prepared: the ids in Prepare*, whose transactions may have ended on the twin, or just end.
+    """
     equal = verdict_text(there) == verdict_text(here)
-    name = id_of(there)
+    ends = id_of(there) in prepared and (here is None or here.verdict.name == "prepare")
     resent = "a decision is sent again when its coordinator loads"
     return TwinRow(
         **about(subject, there, here),
         bundle=verdict_text(there),
         twin=verdict_text(here),
         equal=equal,
-        because=resent if not equal and name in prepared else None,
+        because=resent if ends and not equal else None,
     )

@@ -5,17 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from eoctl.lab.twin.build import Twin
 from eoctl.operations import kinds  # noqa: F401 - fills KINDS
-from eoctl.operations.change import rehearsals
-from eoctl.operations.change.acting import KINDS, Door, permit
-from eoctl.operations.change.rehearsals import Rehearsal
-from eoctl.operations.dashboard import rehearsing
+from eoctl.operations.change import acting, rehearsals
+from eoctl.operations.change.acting import KINDS, Door, Outcome, StepOutcome, permit
+from eoctl.operations.dashboard import rehearsing, twins
+from eoctl.operations.dashboard.twins import Started
 from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores import bundle_files, plan_files
 from eoctl.stores.journal_files import Journal
-from recovery.change.journal import unfinished
 from recovery.change.plan import Plan, Step
-from recovery.errors import RefusedError, UsageError
+from recovery.diagnose.diagnosis import Diagnosis, Judged
+from recovery.errors import Exit, RefusedError, UsageError
 from recovery.facts import BrokerFacts, CoordinatorClock
 from recovery.values import replace
 
@@ -68,21 +69,25 @@ def permitted(wanted: Plan, context: Context) -> bool:
 def test_only_the_rehearsed_plan_is_permitted(state: Path) -> None:
     with pytest.raises(RefusedError, match="wants a rehearsal first") as refused:
         permitted(plan(), dear())
-    assert "lab rehearse" in (refused.value.remedy or "")
-    rehearsals.keep(Rehearsal(plan().sha256, "00", 1))
+    remedy = refused.value.remedy or ""
+    kept = state / "plans" / f"{plan().sha256}.json"
+    assert f"eoctl lab rehearse {kept} incident.eoctl" in remedy
+    assert f"eoctl txn apply {kept}" in remedy
+    assert plan_files.read(kept).sha256 == plan().sha256
+    rehearsals.keep(plan().sha256)
     assert permitted(plan(), dear())
     with pytest.raises(RefusedError, match="wants a rehearsal"):
         permitted(plan(observed=2), dear())
-    (state / "rehearsals" / f"{plan().sha256}.json").write_text("{")
+    (state / "rehearsals" / plan().sha256).write_text("{")
     with pytest.raises(RefusedError, match="wants a rehearsal"):
         permitted(plan(), dear())
 
 
 def test_a_rehearsal_of_another_name_does_not_count(state: Path) -> None:
     other = plan(observed=2)
-    rehearsals.keep(Rehearsal(other.sha256, "00", 1))
+    rehearsals.keep(other.sha256)
     there = state / "rehearsals"
-    (there / f"{other.sha256}.json").rename(there / f"{plan().sha256}.json")
+    (there / other.sha256).rename(there / plan().sha256)
     with pytest.raises(RefusedError, match="wants a rehearsal"):
         permitted(plan(), dear())
 
@@ -96,7 +101,8 @@ def test_it_is_asked_for_before_the_question() -> None:
 
 
 def test_without_protection_or_for_other_kinds_nothing_is_asked() -> None:
-    assert permitted(plan(), replace(dear(), protected=False))
+    with pytest.raises(RefusedError, match="wants a rehearsal"):
+        permitted(plan(), replace(dear(), protected=False))
     assert permitted(plan(), replace(dear(), require_rehearsal=False))
     assert permitted(plan("restart"), dear())
     assert rehearsals.KINDS.issubset(KINDS)
@@ -158,10 +164,102 @@ def test_only_the_cluster_its_brokers_and_its_times_differ_on_the_twin() -> None
     assert there.sha256 != first.sha256
 
 
-def test_a_rehearsal_that_ended_midway_leaves_nothing_to_finish() -> None:
-    there = plan().model_copy(update={"cluster_id": "the twin's"})
-    for each in (there, plan(observed=2)):
-        Journal().begin(each, ["eoctl"]).close()
-    rehearsing.close(there)
-    [left] = unfinished(Journal().find().entries)
-    assert left.plan.cluster_id == "c"
+def started(bundle: bundle_files.Bundle) -> Started:
+    """Return a twin without brokers."""
+    lab = SimpleNamespace(
+        name="twin",
+        context_name="lab-twin",
+        record=SimpleNamespace(cluster_id="the twin's"),
+        client_properties=lambda: {"bootstrap.servers": "127.0.0.1:1"},
+        bootstrap_servers="127.0.0.1:1",
+    )
+    return Started(bundle, Twin(lab, 0))  # type: ignore[arg-type]
+
+
+def test_a_twin_is_asked_at_its_own_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context of the user's may have the lab's name; production must not be judged as a twin."""
+    config = tmp_path / "mine.toml"
+    config.write_text("[contexts.lab-twin]\nbootstrap_servers = 'production:9092'\n")
+    monkeypatch.setenv("EOCTL_CONFIG", str(config))
+    monkeypatch.setenv("EOCTL_COMMAND_CONFIG", "/no/such/file")
+    bundle, _ = bundle_files.read(KEPT)
+    twin = started(bundle)
+    assert twin.context.properties == {"bootstrap.servers": "127.0.0.1:1"}
+    assert twin.context.argv == ("--bootstrap-server", "127.0.0.1:1")
+    judged = bundle_files.judged_again(bundle)
+    monkeypatch.setattr(twins, "with_cluster", lambda *_: replace(judged, missing=()))
+    with pytest.raises(RefusedError, match="is not the twin"):
+        twin.judged()
+
+
+def rehearsed(
+    monkeypatch: pytest.MonkeyPatch, status: str, before: Diagnosis, bundle: bundle_files.Bundle
+) -> tuple[rehearsing.Rehearsed, Plan]:
+    """Rehearse a plan on a twin that answers `before`, with this outcome."""
+    wanted = plan().model_copy(update={"cluster_id": bundle.cluster_id})
+    twin = started(bundle)
+    monkeypatch.setattr(twin, "judged", lambda: before)
+
+    def execute(there: Plan, door: Door, seconds: float) -> Outcome:
+        Journal().begin(there, ["eoctl"]).close()  # as a run leaves it that is killed
+        assert len(Journal().find().entries) == 1
+        [step] = there.steps
+        return Outcome(None, (StepOutcome(1, step, status, ""),))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(acting, "execute", execute)
+    return rehearsing.rehearse(wanted, twin), wanted
+
+
+@pytest.mark.parametrize("status", ["done", "already-done", "refused", "unverified", "beyond-plan"])
+def test_only_what_was_done_on_an_equal_twin_is_a_rehearsal(
+    monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    equal = bundle_files.judged_again(bundle)
+    became, wanted = rehearsed(monkeypatch, status, equal, bundle)
+    assert rehearsals.find(wanted.sha256) == (status == "done")
+    assert (became.exit_status is Exit.OK) == (status == "done")
+    kept = "kept" in str(became.answer.extra["outcome"])
+    assert kept
+    assert ("not kept" in str(became.answer.extra["outcome"])) == (status != "done")
+    assert Journal().find().entries == []  # the operator's own says nothing of a twin
+
+
+def test_a_twin_that_differs_is_no_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    equal = bundle_files.judged_again(bundle)
+    differing = replace(equal, judged=())
+    became, wanted = rehearsed(monkeypatch, "done", differing, bundle)
+    assert not rehearsals.find(wanted.sha256)
+    assert became.exit_status is Exit.FINDING
+    assert "differ" in str(became.answer.extra["outcome"])
+
+
+def test_a_bundle_that_was_replaced_meanwhile_is_refused() -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    with pytest.raises(RefusedError, match="the bundle is of"):
+        rehearsing.rehearse(plan(), started(bundle))
+
+
+def test_only_a_decision_that_ended_or_is_sent_again_may_differ() -> None:
+    """An id in Prepare* excuses no other verdict."""
+    bundle, _ = bundle_files.read(KEPT)
+    d = bundle_files.judged_again(bundle)
+    [there, *_] = d.judged
+    subject = twins.subject_of(there)
+    prepared = frozenset({twins.id_of(there) or ""})
+
+    def because(here: Judged | None) -> str | None:
+        return twins.row(subject, there, here, prepared).because
+
+    as_verdict = {
+        name: replace(there, verdict=replace(there.verdict, name=name, rule="another"))
+        for name in ("orphan", "unknown", "prepare")
+    }
+    assert because(None)
+    assert because(as_verdict["prepare"])
+    assert not because(as_verdict["orphan"])
+    assert not because(as_verdict["unknown"])
+    assert not twins.row(subject, there, None, frozenset()).because

@@ -12,7 +12,7 @@ from eoctl.operations.dashboard import bundled_records, bundling
 from eoctl.operations.dashboard.bundled_records import records_of
 from eoctl.settings.context import Context
 from recovery.errors import RefusedError
-from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.facts import Missing, PartitionFacts
 from recovery.formats.batches import batch_headers
 from recovery.inspect.observation import Settings
 from tests.unit.formats_build import COMMIT, Item, batch, marker
@@ -37,12 +37,22 @@ def taken(
     async def fetched(cluster: object, ranges: Sequence[Range], **options: Any) -> Any:
         [wanted] = ranges
         assert (wanted.start, wanted.end) == (5, 12)
-        key = TopicPartition("orders", 0)
-        return {key: list(chunks)}, {key: Ended("orders", 0, 13, error, "no" if error else "")}
+        for each in chunks:
+            yield each
+        yield Ended("orders", 0, 13, error, "no" if error else "")
 
-    monkeypatch.setattr(bundled_records, "read_all", fetched)
-    idle = PartitionFacts("idle", 0, last_stable_offset=9, high_watermark=9)
-    rows, missing = asyncio.run(records_of(None, [idle, HELD], most))  # type: ignore[arg-type]
+    monkeypatch.setattr(bundled_records, "read", fetched)
+    return went([IDLE, HELD], most)
+
+
+IDLE = PartitionFacts("idle", 0, last_stable_offset=9, high_watermark=9)
+
+
+def went(
+    partitions: list[PartitionFacts], most: int
+) -> tuple[list[tuple[int, int, int, list[int]]], list[Missing]]:
+    """Return the bundle's rows, each with the base offsets of its batches, and what is missing."""
+    rows, missing = asyncio.run(records_of(None, partitions, most))  # type: ignore[arg-type]
     return [
         (
             r.first_offset,
@@ -76,6 +86,45 @@ def test_what_cannot_be_read_or_does_not_fit_is_missing(monkeypatch: pytest.Monk
     monkeypatch.setattr(bundled_records, "MOST_BYTES", 10)
     rows, [large] = taken(monkeypatch, 9, [chunk(b"".join(LOG))])
     assert (rows, large.error, large.topic) == ([], "TOO_LARGE", "orders")
+
+
+def endless(read: list[int], *data: bytes) -> Any:
+    """Return a reader of a partition without end, which notes its chunks."""
+
+    async def reading(cluster: object, ranges: Sequence[Range], **options: Any) -> Any:
+        for each in data:
+            read.append(len(each))
+            yield chunk(each)
+        pytest.fail("it reads on")
+
+    return reading
+
+
+def test_it_reads_no_more_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(bundled_records, "read", endless(read, LOG[1], b"".join(LOG[2:4]), LOG[4]))
+    assert went([HELD], 3) == ([(5, 10, 4, [5, 7, 8])], [])
+    assert len(read) == 2
+
+
+def test_what_a_bundle_has_no_room_for_is_said_and_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As bytes of the log: base64 takes a third more."""
+    read: list[int] = []
+    monkeypatch.setattr(bundled_records, "read", endless(read, LOG[1], LOG[2], LOG[3]))
+    monkeypatch.setattr(bundled_records, "MOST_BYTES", len(LOG[1]) + len(LOG[2]))
+    other = PartitionFacts("payments", 1, last_stable_offset=5, high_watermark=12)
+    rows, [short, none] = went([HELD, other], 99)
+    assert rows == [(5, 8, 2, [5, 7])]
+    assert (short.error, short.topic, none.error, none.topic) == (
+        "TOO_LARGE",
+        "orders",
+        "TOO_LARGE",
+        "payments",
+    )
+    assert "up to offset 8" in (short.detail or "")
+    assert len(read) == 3
 
 
 def test_a_context_that_shows_no_records_gives_none_away() -> None:

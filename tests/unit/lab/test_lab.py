@@ -163,6 +163,13 @@ def test_up_and_down_of_one_lab_exclude_each_other(state: Path) -> None:
     assert lab_names() == ["old"]
 
 
+def test_a_lab_that_exists_is_not_furnished(state: Path) -> None:
+    """Of two twins that are made at once under one name, the second would get the first's lab."""
+    there = load(made_up_lab(state, None).name).record.spec
+    with pytest.raises(RefusedError, match="a lab 'old' already"):
+        up(there, furnish=lambda lab: pytest.fail("it was furnished"))
+
+
 def test_without_home_the_folders_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "EOCTL_STATE_DIR", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

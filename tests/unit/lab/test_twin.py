@@ -1,6 +1,7 @@
 """A twin's files, read back by eoctl's decoders, which are tested against Kafka's own files."""
 
 import struct
+import time
 from base64 import b64encode
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.lab.twin import encoding
+from eoctl.kafka.connection.cluster import TopicMetadata
+from eoctl.lab import cluster
+from eoctl.lab.twin import build, encoding
 from eoctl.lab.twin.build import make, spec_of
 from eoctl.lab.twin.data_log import data_log, lay_out
 from eoctl.lab.twin.encoding import NewBatch
@@ -314,30 +317,8 @@ def test_groups_commit_before_what_waits(seen: Seen) -> None:
     waiting = GroupOffsetFacts(
         "g", "orders", 1, 3, pending=True, pending_offset=9, pending_producer_id=1
     )
-    group = GroupFacts("g", "Empty", offsets=(decided, waiting))
-    topic = replace(seen.bundle.topics[0], name=CONSUMER_OFFSETS)
-    where = TopicPartition(
-        CONSUMER_OFFSETS, Seen(replace(seen.bundle, topics=(topic,)), 0).home_of("g")
-    )
-    own = Seen(replace(seen.bundle, topics=(topic,), groups=(group,)), 0)
-    p = replace(seen.partitions[ORDERS], topic=where.topic, partition=where.partition)
-    own.partitions[where] = p
-    own.open[where] = [
-        replace(t, about=replace(t.about, topic=where.topic, partition=where.partition))
-        for t in seen.open[ORDERS]
-    ]
-    [log] = [each for each in group_logs(own, "id") if each.topic_partition == where]
-    data = bytes_of(log)
-    commits = []
-    for h in batch_headers(data):
-        for r in records(data, h):
-            key, value = (
-                consumer_offsets.decode_key(r.key or b""),
-                consumer_offsets.decode_value(r.value),
-            )
-            if isinstance(key, OffsetKey) and isinstance(value, consumer_offsets.OffsetValue):
-                commits.append((r.offset, h.is_transactional, key.partition, value.offset))
-    assert commits == [(1, False, 0, 7), (2, False, 1, 3), (3, True, 1, 9)]
+    own, where = _of_group(seen, decided, waiting)
+    assert _commits(own, where) == [(1, False, 0, 7), (2, False, 1, 3), (3, True, 1, 9)]
 
 
 def test_nothing_ends_by_itself_and_ids_begin_above(seen: Seen) -> None:
@@ -413,3 +394,167 @@ def test_an_unknown_stretch_is_a_hole_up_to_its_last_offset(seen: Seen, tmp_path
         f"{2**40 - 1:020}.log",
     ]
     assert {p.stat().st_size for p in (tmp_path / "idle-0").glob("*.timeindex")} == {0}
+
+
+def test_a_log_that_was_not_read_is_not_complete_on_the_twin(seen: Seen) -> None:
+    """Its ids are there as they were described, and its offsets around them are missing."""
+    [first, *_] = [log for log in seen.bundle.history.logs if log.records]
+    unread = replace(first, records=(), error="TIMED_OUT", whole_from=0)
+    for logs in ((), (unread,)):
+        own = Seen(replace(seen.bundle, history=replace(seen.bundle.history, logs=logs)), 0)
+        written = {log.topic_partition.partition: log for log in state_logs(own, "id")}
+        log = written[first.partition]
+        data = bytes_of(log)
+        [record] = [r for h in batch_headers(data) for r in records(data, h)]
+        assert transaction_state.decode_key(record.key or b"") != FILLER
+        *_, last = batch_headers(data)
+        assert (last.records_count, last.last_offset) == (0, log.end - 1)
+        assert log.end == seen.partitions[log.topic_partition].high_watermark
+        assert record.offset < last.last_offset
+
+
+def test_the_first_producer_id_of_all_keeps_its_pending_commit(seen: Seen) -> None:
+    """Producer id 0 is one as any other."""
+    waiting = GroupOffsetFacts(
+        "g", "orders", 1, 3, pending=True, pending_offset=9, pending_producer_id=0
+    )
+    own, where = _of_group(seen, waiting)
+    own.open[where] = [
+        replace(t, start=t.start and replace(t.start, producer_id=0)) for t in own.open[where]
+    ]
+    assert _commits(own, where) == [(2, False, 1, 3), (3, True, 1, 9)]
+
+
+def _of_group(seen: Seen, *offsets: GroupOffsetFacts) -> tuple[Seen, TopicPartition]:
+    """Return a bundle whose one topic is the groups', and the partition with their commits."""
+    group = GroupFacts("g", "Empty", offsets=offsets)
+    topic = replace(seen.bundle.topics[0], name=CONSUMER_OFFSETS)
+    own = Seen(replace(seen.bundle, topics=(topic,), groups=(group,)), 0)
+    where = TopicPartition(CONSUMER_OFFSETS, own.home_of("g"))
+    own.partitions[where] = replace(
+        seen.partitions[ORDERS], topic=where.topic, partition=where.partition
+    )
+    own.open[where] = [
+        replace(t, about=replace(t.about, topic=where.topic, partition=where.partition))
+        for t in seen.open[ORDERS]
+    ]
+    return own, where
+
+
+def _commits(own: Seen, where: TopicPartition) -> list[tuple[int, bool, int, int]]:
+    """Return offset, is transactional, partition and offset of each commit that is written."""
+    [log] = [each for each in group_logs(own, "id") if each.topic_partition == where]
+    data = bytes_of(log)
+    commits = []
+    for h in batch_headers(data):
+        for r in records(data, h):
+            key = consumer_offsets.decode_key(r.key or b"")
+            value = consumer_offsets.decode_value(r.value)
+            if isinstance(key, OffsetKey) and isinstance(value, consumer_offsets.OffsetValue):
+                commits.append((r.offset, h.is_transactional, key.partition, value.offset))
+    return commits
+
+
+def test_what_a_bundle_makes_a_twin_fill_is_bounded(seen: Seen) -> None:
+    """A bundle is somebody's file: it may say any number."""
+    end = 10**12
+    p = replace(seen.partitions[ORDERS], log_start_offset=0, high_watermark=end)
+    [t] = seen.open[ORDERS]
+    assert t.history is not None
+    far = replace(t.about, start_offset=end - 10)
+    reading = replace(t.history, markers_from=1, markers=())
+    seen.open[ORDERS] = [replace(t, about=far, history=reading, start=None)]
+    seen.strips.pop(ORDERS, None)
+    layout = lay_out(seen, p)
+    assert sum(k.records for k in layout) <= seen.filled + 10
+    seen.strips[ORDERS] = strip(
+        {"first_offset": 0, "end_offset": end, "kind": "plain", "records": end}
+    )
+    with pytest.raises(UsageError, match="a twin at most"):
+        lay_out(seen, p)
+
+
+def test_many_markers_take_no_longer_each(seen: Seen) -> None:
+    """Kafka keeps markers of one producer by the ten thousands: each looks at its neighbour."""
+    count = 30_000
+    [t] = seen.open[ORDERS]
+    assert t.history is not None
+    markers = tuple(Marker(3 * n + 2, "commit", 0, 1, 400, data=True) for n in range(count))
+    history = replace(t.history, markers=markers, markers_from=0)
+    about = replace(t.about, start_offset=3 * count)
+    seen.open[ORDERS] = [replace(t, about=about, history=history, start=None)]
+    p = replace(seen.partitions[ORDERS], log_start_offset=0, high_watermark=3 * count + 5)
+    began = time.process_time()
+    layout = lay_out(seen, p)
+    assert time.process_time() - began < 10  # it was minutes
+    ended = [k for k in layout if k.outcome is None and k.transactional]
+    assert [k.first for k in ended[:3]] == [1, 4, 7]
+    assert len(ended) == count
+
+
+def test_commits_without_room_are_counted(seen: Seen) -> None:
+    """Below the first open transaction are three offsets, in it is one."""
+    decided = [GroupOffsetFacts("g", "orders", n, 7) for n in range(5)]
+    waiting = [
+        GroupOffsetFacts("g", "x", n, None, pending=True, pending_offset=9, pending_producer_id=1)
+        for n in range(3)
+    ]
+    own, where = _of_group(seen, *decided, *waiting)
+    logs = {log.topic_partition: log for log in group_logs(own, "id")}
+    assert logs[where].left_out == 4
+    assert len(_commits(own, where)) == 4
+    assert any("4 commits" in sentence for sentence in lacks(seen.bundle, 4))
+    assert not any("commits" in sentence for sentence in lacks(seen.bundle, 0))
+
+
+def _made_of(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, folder: Path, *topics: TopicMetadata
+) -> None:
+    """Make the twin of a bundle with these topics, up to where a lab would start."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(folder))
+    monkeypatch.setattr(cluster, "up", lambda *_, **__: pytest.fail("it was started"))
+    make(replace(seen.bundle, topics=topics))
+
+
+def test_topics_that_no_twin_can_have_are_refused(
+    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first, *rest] = seen.bundle.topics
+    with pytest.raises(UsageError, match="twice"):
+        _made_of(seen, monkeypatch, tmp_path, first, first, *rest)
+    own = replace(first, name="__cluster_metadata")
+    with pytest.raises(UsageError, match="is no topic"):
+        _made_of(seen, monkeypatch, tmp_path, own, *rest)
+    many = replace(first, partitions=first.partitions * 20_001)
+    with pytest.raises(UsageError, match="partitions, and a twin at most"):
+        _made_of(seen, monkeypatch, tmp_path, many)
+
+
+def test_new_producer_ids_begin_above_all_that_the_bundle_names(seen: Seen) -> None:
+    [log, *logs] = [each for each in seen.bundle.history.logs if each.records]
+    [record, *_] = log.records
+    assert isinstance(record.value, TransactionValue)
+    later = replace(record, value=record.value._replace(producer_id=7001))
+    history = replace(seen.bundle.history, logs=(replace(log, records=(later,)), *logs))
+    assert build.next_producer_id(replace(seen.bundle, history=history)) == 9000
+    held = SeenRecords("orders", 0, 0, 1, 1, "")
+    raw = kafka_batch(3, [Item(0)], producer=(12_000, 0, 0))
+    with_records = replace(held, data=b64encode(raw).decode())
+    assert build.next_producer_id(replace(seen.bundle, records=(with_records,))) == 14_000
+
+
+def test_logs_that_the_snapshot_did_not_read_are_said(seen: Seen) -> None:
+    [first, *rest] = seen.bundle.history.logs
+    failed = replace(first, error="TIMED_OUT")
+    for logs in ((failed, *rest), tuple(rest)):
+        own = replace(seen.bundle, history=replace(seen.bundle.history, logs=logs))
+        assert any("could not read 1 partition of __transaction" in s for s in lacks(own))
+    assert not any("could not read" in s for s in lacks(seen.bundle))
+
+
+def test_a_state_of_a_newer_kafka_is_no_damage(seen: Seen) -> None:
+    [row, *rest] = seen.bundle.transactions.rows
+    new = replace(row, transactional_id="new", state="Paused", ghost=False, error=None)
+    transactions = replace(seen.bundle.transactions, rows=(new, *rest))
+    with pytest.raises(UsageError, match="a state of ids that this version"):
+        list(state_logs(Seen(replace(seen.bundle, transactions=transactions), 0), "id"))

@@ -10,7 +10,6 @@ from eoctl.lab.twin.rows import REHEARSAL, TWIN
 from eoctl.operations import kinds  # noqa: F401 - the twin carries out what it is given
 from eoctl.operations.dashboard import rehearsing, twins
 from eoctl.render.sanitise import visible
-from recovery.answers import worst
 
 File = Annotated[Path, argument("BUNDLE", "of `bundle create`")]
 
@@ -32,8 +31,9 @@ def twin(
     emit(answer, TWIN, output)
     for sentence in answer.extra["twin_lacks"]:
         note(visible(sentence))
-    context = started.lab.context_name
-    note(f"next: `eoctl status --context {context}`; end it with `eoctl lab down --name {name}`")
+    servers = started.lab.bootstrap_servers
+    end = f"eoctl lab down --name {name}"
+    note(f"next: `eoctl status --bootstrap-server {servers}`; end it with `{end}`")
     return answer.exit_status
 
 
@@ -46,7 +46,8 @@ def rehearse(
     """Carry a remedy's PLAN out on the twin of BUNDLE, and show the verdicts before and after.
 
     The cluster of the incident is not asked. The twin is a lab, which is taken down at the end. A
-    protected context with `require_rehearsal = true` wants this of each plan of a remedy.
+    context with `require_rehearsal = true` wants this of each plan of a remedy. Exit status 1: it
+    does not count as a rehearsal, since the twin differs or a step was not done.
     """
     chosen = rehearsing.read(plan, bundle)
     with Progress() as progress, rehearsing.twin_for(bundle, name, progress) as twin:
@@ -54,4 +55,4 @@ def rehearse(
     emit(rehearsed.answer, REHEARSAL, output)
     for step in rehearsed.outcome.steps:
         note(visible(f"{step.step.target}: {step.status}, {step.detail}"))
-    return worst([rehearsed.outcome.exit_status, rehearsed.answer.exit_status])
+    return rehearsed.exit_status
