@@ -66,7 +66,7 @@ ELSEWHERE = {
         *("jobs list", "jobs show", "jobs cancel", "jobs export", "bundle open", "report"),
         *("context list", "context use", "context show", "context add", "explain", "completion"),
         *("lab up", "lab down", "lab status", "lab break", "lab topic", "lab job"),
-        *("lab drill", "lab demo"),
+        *("lab drill", "lab demo", "lab twin", "lab rehearse"),
     ),
 }
 
