@@ -1,13 +1,10 @@
 """Plan files: written completely or not at all, readable only by their owner, refused if edited."""
 
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from eoctl.settings.folders import state_dir
 from eoctl.stores import private
-from eoctl.stores.textfile import read_whole
+from eoctl.stores.textfile import read_whole, write_whole
 from recovery.change.plan import Plan, dump, load
 from recovery.errors import UsageError
 
@@ -32,22 +29,8 @@ def keep(plan: Plan) -> Path:
 
 
 def write(plan: Plan, path: Path) -> None:
-    """Write atomically (temporary file, fsync, rename), mode 600. Raises UsageError."""
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from None
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(dump(plan))
-            file.flush()
-            os.fsync(descriptor)
-        Path(name).replace(path)
-        private.sync_folder(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    """Write atomically, mode 600. Raises UsageError."""
+    write_whole(path, dump(plan).encode("ascii"), mode=0o600)
 
 
 def read(path: Path) -> Plan:
