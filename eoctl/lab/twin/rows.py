@@ -29,8 +29,8 @@ class RehearsalRow(Row):
     """One open transaction before and after a plan was carried out on the twin.
 
     verdict_before, verdict_after: with the rule; null: no such transaction. held_before,
-    held_after: offsets of its partition from the LSO to the high watermark; null of an id without
-    a partition.
+    held_after: offsets of its partition from the LSO to the high watermark; null: not seen, or an
+    id without a partition.
     """
 
     topic: str | None
@@ -69,12 +69,19 @@ TWIN = Table(
     summary=_equal,
 )
 
+
+def _after(row: RehearsalRow) -> str | None:
+    """The verdict afterwards; ended only where the partition was seen without the transaction."""
+    unseen = row.partition is not None and row.held_after is None
+    return row.verdict_after or (None if unseen else "ended")
+
+
 REHEARSAL = Table(
     RehearsalRow,
     (
         *_ABOUT,
         Column("verdict_before", "VERDICT BEFORE", "text"),
-        Column("verdict_after", "VERDICT AFTER", "text", lambda row: row.verdict_after or "ended"),
+        Column("verdict_after", "VERDICT AFTER", "text", _after),
         *plain("number", held_before="HELD", held_after="HELD AFTER"),
     ),
     names=("topic", "partition", "transactional_id"),

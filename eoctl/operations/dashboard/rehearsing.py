@@ -99,14 +99,17 @@ def rehearse(plan: Plan, twin: Started) -> Rehearsed:
         acting.permit(there, door)
         outcome = acting.execute(there, door, SECONDS)
     after = twin.judged()
-    why_not = _why_not(twins.differing(twins.rows_of(twin.bundle, before)), outcome)
+    why_not = _why_not(twin.bundle, before, after, outcome)
     if why_not is None:
         rehearsals.keep(plan.sha256)
     return Rehearsed(_answer(plan, twin, before, after, outcome, why_not), outcome)
 
 
-def _why_not(differing: int, outcome: Outcome) -> str | None:
+def _why_not(bundle: Bundle, before: Diagnosis, after: Diagnosis, outcome: Outcome) -> str | None:
     """Return why what was done is no rehearsal; None: it is one."""
+    if before.missing or after.missing:
+        return "not all of the twin could be seen"
+    differing = twins.differing(twins.rows_of(bundle, before))
     if differing:
         return f"{counted(differing, 'verdict')} of the twin differ from the bundle's"
     if any(step.status != "done" for step in outcome.steps):
@@ -170,8 +173,8 @@ def _answer(
             **about(subject, first.get(subject), then.get(subject)),
             verdict_before=verdict_text(first.get(subject)),
             verdict_after=verdict_text(then.get(subject)),
-            held_before=None if where is None else held[0].get(where, 0),
-            held_after=None if where is None else held[1].get(where, 0),
+            held_before=None if where is None else held[0].get(where),
+            held_after=None if where is None else held[1].get(where),
         )
 
     steps = [{"target": s.step.target, "status": s.status} for s in outcome.steps]

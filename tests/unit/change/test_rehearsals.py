@@ -1,4 +1,4 @@
-"""A context that wants a rehearsal: of that very plan, of the kinds that can be rehearsed."""
+"""A context that wants a rehearsal: of the same plan, of the kinds that can be rehearsed."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from eoctl.lab.twin.build import Twin
+from eoctl.lab.twin.rows import REHEARSAL, RehearsalRow
 from eoctl.operations import kinds  # noqa: F401 - fills KINDS
 from eoctl.operations.change import acting, rehearsals
 from eoctl.operations.change.acting import KINDS, Door, Outcome, StepOutcome, permit
@@ -17,7 +18,7 @@ from eoctl.stores.journal_files import Journal
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import Exit, RefusedError, UsageError
-from recovery.facts import BrokerFacts, CoordinatorClock
+from recovery.facts import BrokerFacts, CoordinatorClock, Missing
 from recovery.values import replace
 
 FAR = 2**42  # epoch ms, in the year 2109
@@ -235,6 +236,25 @@ def test_a_twin_that_differs_is_no_rehearsal(monkeypatch: pytest.MonkeyPatch) ->
     assert not rehearsals.find(wanted.sha256)
     assert became.exit_status is Exit.FINDING
     assert "differ" in str(became.answer.extra["outcome"])
+
+
+def test_a_twin_that_is_not_seen_completely_is_no_rehearsal_and_nothing_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    gap = Missing("broker", "TIMED_OUT", "it did not answer", broker=1)
+    unseen = replace(bundle_files.judged_again(bundle), missing=(gap,), partitions=())
+    became, wanted = rehearsed(monkeypatch, "done", unseen, bundle)
+    assert not rehearsals.find(wanted.sha256)
+    assert "not all of the twin could be seen" in str(became.answer.extra["outcome"])
+    rows = [
+        r for r in became.answer.rows if isinstance(r, RehearsalRow) and r.partition is not None
+    ]
+    row = rows[0]
+    assert (row.held_before, row.held_after) == (None, None)
+    ended = replace(row, verdict_after=None)
+    assert REHEARSAL.cells(ended)["verdict_after"] is None
+    assert REHEARSAL.cells(replace(ended, held_after=0))["verdict_after"] == "ended"
 
 
 def test_a_bundle_that_was_replaced_meanwhile_is_refused() -> None:
