@@ -18,9 +18,12 @@ from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import brokers
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab, lab_names, up
 from eoctl.lab.drills.catalogue import CYCLE
+from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec, Node
+from recovery.facts import TopicPartition
 from recovery.values import replace
 from tests.conftest import RUN_FOLDER, take_labs_down
 from tests.docs.pages import ROOT, commands
@@ -197,6 +200,22 @@ def made_topic(
 def topic() -> MakeTopic:
     """topic(lab, partitions=1, replicas=1, config=None, name=None): make one; its unique name."""
     return made_topic
+
+
+@pytest.fixture
+def used(secure_lab: Lab, topic: MakeTopic) -> str:
+    """A topic where an id has committed, also a group's offsets: the internal topics are there."""
+    name = topic(secure_lab)
+
+    async def scenario() -> None:
+        async with Client.of(secure_lab.client_properties()) as client:
+            owner = await Producer.init(client, f"{name}-id")
+            await owner.send(name, 0, [NewRecord(b"1")])
+            await owner.send_offsets(f"{name}-group", {TopicPartition(name, 0): 1})
+            await owner.commit()
+
+    asyncio.run(scenario())
+    return name
 
 
 async def known_everywhere(lab: Lab, topic: str, partitions: int) -> None:

@@ -4,25 +4,19 @@ import time
 
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
+from tests.kafka.command import FAST
 from tests.kafka.diagnosing import judged
 from tests.kafka.tools import kafka_tool
 
 
+def abort(t: GroundTruth) -> tuple[str, ...]:
+    """The words that abort this transaction, without those that say where."""
+    which = ("--pid", str(t.producer_id), "--start-offset", str(t.start_offset))
+    return ("txn", "abort", f"{t.topic}:{t.partition}", *which, *FAST)
+
+
 def abort_words(lab: Lab, t: GroundTruth, *more: str) -> list[str]:
-    return [
-        "txn",
-        "abort",
-        f"{t.topic}:{t.partition}",
-        "--pid",
-        str(t.producer_id),
-        "--start-offset",
-        str(t.start_offset),
-        "--sample-interval",
-        "0.3s",
-        "--bootstrap-server",
-        lab.bootstrap_servers,
-        *more,
-    ]
+    return [*abort(t), "--bootstrap-server", lab.bootstrap_servers, *more]
 
 
 def held(lab: Lab, t: GroundTruth) -> list[str]:

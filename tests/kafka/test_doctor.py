@@ -26,7 +26,7 @@ from tests.kafka.command import FAST, Ran, environment, eoctl
 from tests.kafka.conftest import SMALL, MakeTopic
 from tests.kafka.planting import as_published
 from tests.kafka.relay import LIST_OFFSETS, LIST_TRANSACTIONS, METADATA, relayed
-from tests.kafka.test_rights import as_user
+from tests.kafka.rights import as_user
 from tests.kafka.tools import kafka_tool
 
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"

@@ -4,7 +4,6 @@ A user of a real broker with ACLs gets the rights of a row; then one after the o
 and each time the answer must name it.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,15 +13,12 @@ from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
-from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
-from eoctl.lab.producer import Producer
 from eoctl.lab.users import USERS
-from recovery.facts import TopicPartition
 from recovery.inspect.rights import NEEDS
 from tests.conftest import Tried
 from tests.kafka.command import FAST, Ran
-from tests.kafka.conftest import MakeTopic
+from tests.kafka.remedying import abort
 from tests.kafka.rights import Right, as_user, rights
 
 PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
@@ -51,22 +47,6 @@ LOOKING: Mapping[str, tuple[tuple[str, ...], ...]] = {
 WHERE_NEEDED = {"__consumer_offsets: READ", "groups: DESCRIBE"}
 """Where a transaction commits offsets, or is of a group: the orphan here does and is neither."""
 YES = ("--execute", "--yes")
-
-
-@pytest.fixture
-def used(secure_lab: Lab, topic: MakeTopic) -> str:
-    """A topic where an id has committed, also a group's offsets: the internal topics are there."""
-    name = topic(secure_lab)
-
-    async def scenario() -> None:
-        async with Client.of(secure_lab.client_properties()) as client:
-            owner = await Producer.init(client, f"{name}-id")
-            await owner.send(name, 0, [NewRecord(b"1")])
-            await owner.send_offsets(f"{name}-group", {TopicPartition(name, 0): 1})
-            await owner.commit()
-
-    asyncio.run(scenario())
-    return name
 
 
 @pytest.fixture
@@ -173,14 +153,8 @@ def test_a_command_works_with_its_rights_and_names_one_that_is_missing(
     assert {right for right in needed if not implied(right, needed)} - missed <= WHERE_NEEDED
 
 
-def abort(orphan: GroundTruth) -> tuple[str, ...]:
-    place = f"{orphan.topic}:{orphan.partition}"
-    which = ("--pid", str(orphan.producer_id), "--start-offset", str(orphan.start_offset))
-    return ("txn", "abort", place, *which, *FAST, *YES)
-
-
 def fence(live: GroundTruth) -> tuple[str, ...]:
-    return ("txn", "fence", live.transactional_id or "", "--owner-is-gone", *FAST, *YES)
+    return ("txn", "fence", live.transactional_id or "", "--owner-is-gone", *FAST)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +165,7 @@ def test_a_remedy_without_one_of_its_rights_changes_nothing(
     secure_lab: Lab, used: str, row: str, kind: str, act: Callable[[GroundTruth], tuple[str, ...]]
 ) -> None:
     [broken] = break_(secure_lab, kind, hold=False)
-    check_that_acting_needs(secure_lab, row, act(broken), ("lso", broken.topic))
+    check_that_acting_needs(secure_lab, row, (*act(broken), *YES), ("lso", broken.topic))
 
 
 def test_a_restart_without_one_of_its_rights_changes_nothing(

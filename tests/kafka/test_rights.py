@@ -1,6 +1,5 @@
 """Rights on a real broker with ACLs: which commands they allow, and what a refusal names."""
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,19 +7,15 @@ import pytest
 
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write.exactly_once import Writer
-from eoctl.lab import secure
 from eoctl.lab.breaks import break_
-from eoctl.lab.breaks.truth import GroundTruth
-from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
-from eoctl.lab.producer import Producer
 from eoctl.lab.users import USERS
 from recovery.errors import RefusedError
-from recovery.facts import TopicPartition
-from tests.kafka.command import FAST, Ran, environment, eoctl
-from tests.kafka.conftest import MakeTopic
+from tests.kafka.command import FAST, environment, eoctl
 from tests.kafka.planting import as_published
 from tests.kafka.relay import relayed
+from tests.kafka.remedying import abort
+from tests.kafka.rights import as_user
 
 # check -> (resource, operation), as eoctl.lab.users grants them to each user
 GRANTED: Mapping[str, tuple[str, str]] = {
@@ -78,28 +73,6 @@ REFUSED = {
 }
 
 
-def as_user(lab: Lab, user: str, *words: str) -> Ran:
-    client = str(secure.client_file(lab.folder, user, "SCRAM"))
-    server = ("--bootstrap-server", lab.record.bootstrap_servers("SCRAM"))
-    return eoctl(*words, *server, "--command-config", client)
-
-
-@pytest.fixture
-def used(secure_lab: Lab, topic: MakeTopic) -> str:
-    """A topic where an id has committed, also a group's offsets: the internal topics are there."""
-    name = topic(secure_lab)
-
-    async def scenario() -> None:
-        async with Client.of(secure_lab.client_properties()) as client:
-            owner = await Producer.init(client, f"{name}-id")
-            await owner.send(name, 0, [NewRecord(b"1")])
-            await owner.send_offsets(f"{name}-group", {TopicPartition(name, 0): 1})
-            await owner.commit()
-
-    asyncio.run(scenario())
-    return name
-
-
 @pytest.mark.parametrize("user", REFUSED)
 def test_which_commands_the_rights_of_a_user_allow(secure_lab: Lab, used: str, user: str) -> None:
     ran = as_published(as_user(secure_lab, user, "context", "test", "-o", "json"), "context-test")
@@ -147,22 +120,19 @@ def test_a_refused_remedy_names_the_right(secure_lab: Lab) -> None:
     [orphan] = break_(secure_lab, "orphan", hold=False)
     [live] = break_(secure_lab, "open", hold=False)
     name = live.transactional_id or ""
-    act = (*FAST, "--execute", "--yes")
+    act = ("--execute", "--yes")
     for words, right in (
         (abort(orphan), "grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)"),
-        (("txn", "fence", name, "--owner-is-gone"), f"grant WRITE on transactional id {name}"),
+        (
+            ("txn", "fence", name, "--owner-is-gone", *FAST),
+            f"grant WRITE on transactional id {name}",
+        ),
     ):
         refused = as_user(secure_lab, "viewer", *words, *act)
         assert refused.status == 4, refused.stdout + refused.stderr
         assert right in refused.stderr
         done = as_user(secure_lab, "operator", *words, *act)
         assert done.status == 0, done.stderr
-
-
-def abort(t: GroundTruth) -> tuple[str, ...]:
-    where = f"{t.topic}:{t.partition}"
-    pid, start = str(t.producer_id), str(t.start_offset)
-    return ("txn", "abort", where, "--pid", pid, "--start-offset", start)
 
 
 def test_a_refused_copy_names_the_right(secure_lab: Lab, used: str) -> None:

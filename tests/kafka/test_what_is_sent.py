@@ -17,6 +17,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from tests.kafka.command import FAST, Ran, environment, eoctl, unfinished
 from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, METADATA, WRITE_TXN_MARKERS, Relay, relayed
+from tests.kafka.remedying import abort
 from tests.kafka.tools import kafka_tool
 
 # where an answer has its error code: EndTxn v5 behind length, correlation id, tags and throttle
@@ -41,20 +42,6 @@ def through(relay: Relay, folder: Path, *words: str) -> Ran:
     """Run eoctl with every broker behind the relay."""
     env = environment(EOCTL_CONFIG=relay.config(folder))
     return eoctl(*words, "--context", "relayed", env=env)
-
-
-def abort(t: GroundTruth) -> tuple[str, ...]:
-    pid, start = str(t.producer_id), str(t.start_offset)
-    return (
-        "txn",
-        "abort",
-        f"{t.topic}:{t.partition}",
-        "--pid",
-        pid,
-        "--start-offset",
-        start,
-        *FAST,
-    )
 
 
 def test_one_marker_goes_to_one_partitions_leader(lab3: Lab, relay: Relay, tmp_path: Path) -> None:

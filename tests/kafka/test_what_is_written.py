@@ -10,7 +10,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from tests.conftest import Tried
 from tests.kafka.command import FAST, environment, eoctl
-from tests.kafka.test_least_rights import abort
+from tests.kafka.remedying import abort
 
 OPEN_TO_OTHERS = 0o077
 
@@ -44,7 +44,7 @@ def test_files_are_their_users_alone_and_hold_no_password(
         ("producers", orphan.topic, "--resolve"),
         ("txn", "hanging", orphan.topic, *FAST, "--plan", f"{tmp_path}/plan.json"),
         ("bundle", "create", f"{tmp_path}/incident.eoctl", *FAST),
-        abort(orphan),
+        (*abort(orphan), "--execute", "--yes"),
         ("journal", "list"),
         ("report", f"{tmp_path}/incident.eoctl", "--output", f"{tmp_path}/report.html"),
     ):
