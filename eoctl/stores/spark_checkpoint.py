@@ -26,7 +26,7 @@ from recovery.restart.checkpoint_repair import CheckpointFiles, Progress, Remedy
 from recovery.times import instant
 
 NOTE = "eoctl-repair.json"
-"""What was mended, in the copy's own folder; Spark does not look at it."""
+"""What was repaired, in the copy's own folder; Spark does not look at it."""
 
 _BATCH = re.compile(r"0|[1-9][0-9]*")
 _STATE = re.compile(r"([1-9][0-9]*)(?:_[^.]*)?\.(delta|snapshot|zip|changelog)")

@@ -204,7 +204,7 @@ def _options(given: "list[str] | tuple[()]") -> dict[str, str]:
 
 @contextmanager
 def _progress() -> Iterator[rebuild_answer.RebuildProgress | None]:
-    """Bytes, offsets and the time left on one changing line of a terminal."""
+    """Show bytes, offsets and the time left on one changing line of a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

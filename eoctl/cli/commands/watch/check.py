@@ -158,7 +158,7 @@ def _notes(answer: Answer) -> list[ErrorRow]:
 
 
 def _nagios(named: Sequence[Context], results: Sequence[Result]) -> str:
-    """Return the text behind the state, then `|` and the perfdata of all rules."""
+    """Return the text after the state, then `|` and the perfdata of all rules."""
     words: list[str] = []
     data: list[str] = []
     rules = 0
@@ -193,7 +193,7 @@ def _perfdata(where: str, row: CheckRow) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line without the bar that begins perfdata."""
+    """Return one line without the bar that begins perfdata."""
     from eoctl.render.sanitise import visible
 
     return visible(text, spaces=False).replace("|", "/")
