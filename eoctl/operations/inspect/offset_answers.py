@@ -15,6 +15,7 @@ from eoctl.kafka.read import committed, pending_offsets
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.read.fetch import Range
 from eoctl.kafka.read.pump import Reading as Reading
+from eoctl.kafka.read.start_batches import one_per_partition
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.inspect.unread import first_timestamps
 from recovery.answers import Answer, error_rows
@@ -256,16 +257,15 @@ async def lag_times(
     """
     first, ranges = _known_or_to_read(offsets, partitions)
     unread: list[Missing] = []
-    rounds = _one_per_partition(ranges[:MOST_OFFSETS])
+    rounds = one_per_partition(ranges[:MOST_OFFSETS])
     for at in range(0, len(rounds), ROUNDS_AT_ONCE):
         together = rounds[at : at + ROUNDS_AT_ONCE]
-        answers = await asyncio.gather(
-            *(first_timestamps(cluster, [*r.values()]) for r in together)
-        )
-        for asked, (timestamps, more) in zip(together, answers, strict=True):
+        answers = await asyncio.gather(*(first_timestamps(cluster, one) for one in together))
+        for one, (timestamps, more) in zip(together, answers, strict=True):
             unread += more
+            starts = {r.topic_partition: r.start for r in one}
             for key, timestamp in timestamps.items():
-                first.setdefault(key, {})[asked[key].start] = FirstUnread(timestamp)
+                first.setdefault(key, {})[starts[key]] = FirstUnread(timestamp)
     retention, missing = await _retention(cluster, {r.topic for r in ranges})
     left_out = max(0, len(ranges) - MOST_OFFSETS)
     return TimeLags(now_ms(), first, retention), left_out, [*dict.fromkeys(unread), *missing]
@@ -291,17 +291,6 @@ def _known_or_to_read(
         elif offset <= (p.high_watermark or 0):
             first.setdefault(p.topic_partition, {})[offset] = FirstUnread(None)
     return first, sorted(ranges, key=lambda r: r.start - r.end)
-
-
-def _one_per_partition(ranges: Iterable[Range]) -> list[dict[TopicPartition, Range]]:
-    """Return rounds with each partition at most once: one read takes one range per partition."""
-    rounds: list[dict[TopicPartition, Range]] = []
-    for r in ranges:
-        free = next((found for found in rounds if r.topic_partition not in found), None)
-        if free is None:
-            rounds.append(free := {})
-        free[r.topic_partition] = r
-    return rounds
 
 
 async def _retention(
