@@ -10,7 +10,7 @@ from eoctl.stores import private
 from eoctl.stores.textfile import write_whole
 
 KINDS = frozenset({"txn-abort", "txn-fence", "txn-resolve", "txn-commit", "txn-many"})
-"""Plans whose steps stand on what a bundle holds and change nothing outside the cluster."""
+"""Plans whose steps rely on what a bundle holds and change nothing outside the cluster."""
 
 
 def can_be(kind: str) -> bool:

@@ -44,7 +44,7 @@ class Rehearsed(Value):
 def read(path: Path, bundle: Path) -> Plan:
     """Return a plan that can be rehearsed on the twin of a bundle. Raises UsageError, RefusedError.
 
-    Remedies of transactions can: a twin has what they stand on. Other plans read records, or write
+    Remedies of transactions can: a twin has what they rely on. Other plans read records, or write
     to stores that are not the twin's.
     """
     plan = plan_files.read(path)

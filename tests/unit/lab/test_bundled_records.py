@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eoctl.kafka.read.fetch import Chunk, Ended, Range
-from eoctl.operations.dashboard import bundled_records, bundling
-from eoctl.operations.dashboard.bundled_records import records_of
+from eoctl.operations.dashboard import bundling
+from eoctl.operations.dashboard.bundling import records_of
 from eoctl.settings.context import Context
 from recovery.errors import RefusedError
 from recovery.facts import Missing, PartitionFacts
@@ -41,7 +41,7 @@ def taken(
             yield each
         yield Ended("orders", 0, 13, error, "no" if error else "")
 
-    monkeypatch.setattr(bundled_records, "read", fetched)
+    monkeypatch.setattr(bundling, "read", fetched)
     return went([IDLE, HELD], most)
 
 
@@ -83,7 +83,7 @@ def test_complete_batches_from_the_lso_on(
 def test_what_cannot_be_read_or_does_not_fit_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     _, [refused] = taken(monkeypatch, 9, [], "TOPIC_AUTHORIZATION_FAILED")
     assert refused.error == "TOPIC_AUTHORIZATION_FAILED"
-    monkeypatch.setattr(bundled_records, "MOST_BYTES", 10)
+    monkeypatch.setattr(bundling, "MOST_BYTES", 10)
     rows, [large] = taken(monkeypatch, 9, [chunk(b"".join(LOG))])
     assert (rows, large.error, large.topic) == ([], "TOO_LARGE", "orders")
 
@@ -102,7 +102,7 @@ def endless(read: list[int], *data: bytes) -> Any:
 
 def test_it_reads_no_more_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    monkeypatch.setattr(bundled_records, "read", endless(read, LOG[1], b"".join(LOG[2:4]), LOG[4]))
+    monkeypatch.setattr(bundling, "read", endless(read, LOG[1], b"".join(LOG[2:4]), LOG[4]))
     assert went([HELD], 3) == ([(5, 10, 4, [5, 7, 8])], [])
     assert len(read) == 2
 
@@ -112,8 +112,8 @@ def test_what_a_bundle_has_no_room_for_is_said_and_not_read(
 ) -> None:
     """As bytes of the log: base64 takes a third more."""
     read: list[int] = []
-    monkeypatch.setattr(bundled_records, "read", endless(read, LOG[1], LOG[2], LOG[3]))
-    monkeypatch.setattr(bundled_records, "MOST_BYTES", len(LOG[1]) + len(LOG[2]))
+    monkeypatch.setattr(bundling, "read", endless(read, LOG[1], LOG[2], LOG[3]))
+    monkeypatch.setattr(bundling, "MOST_BYTES", len(LOG[1]) + len(LOG[2]))
     other = PartitionFacts("payments", 1, last_stable_offset=5, high_watermark=12)
     rows, [short, none] = went([HELD, other], 99)
     assert rows == [(5, 8, 2, [5, 7])]
