@@ -45,6 +45,12 @@ def _records(bundle: Bundle) -> Iterator[str]:
         f"(`bundle create --with-records`). All other records of {counted(held, 'held partition')} "
         f"are empty; {counted(len(partitions) - held - unseen, 'other partition')} have none."
     )
+    if bundle.plan_sha256 is not None:
+        planned = sum(r.records for r in bundle.planned)
+        yield (
+            f"{counted(planned, 'record')} that plan {bundle.plan_sha256[:16]} stands on are there "
+            "without key and value; only the commits of its group have their metadata."
+        )
     yield (
         "Sequences of producers are counted back from their last one: `audit sequences` says "
         "nothing about the incident."
