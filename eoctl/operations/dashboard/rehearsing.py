@@ -220,6 +220,7 @@ def _answer(
 ) -> Answer:
     first, then = by_subject(before.everything), by_subject(after.everything)
     held = [{p.topic_partition: p.held for p in d.partitions} for d in (before, after)]
+    free = [None if d.missing else 0 for d in (before, after)]  # a diagnosis lists held ones only
 
     def row(subject: twins.Subject) -> RehearsalRow:
         topic, partition, *_ = subject
@@ -228,8 +229,8 @@ def _answer(
             **about(subject, first.get(subject), then.get(subject)),
             verdict_before=verdict_text(first.get(subject)),
             verdict_after=verdict_text(then.get(subject)),
-            held_before=None if where is None else held[0].get(where),
-            held_after=None if where is None else held[1].get(where),
+            held_before=None if where is None else held[0].get(where, free[0]),
+            held_after=None if where is None else held[1].get(where, free[1]),
         )
 
     steps = [{"target": s.step.target, "status": s.status} for s in outcome.steps]

@@ -248,12 +248,17 @@ def test_a_twin_is_asked_at_its_own_address(
 
 
 def rehearsed(
-    monkeypatch: pytest.MonkeyPatch, status: str, before: Diagnosis, bundle: bundle_files.Bundle
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    before: Diagnosis,
+    bundle: bundle_files.Bundle,
+    after: Diagnosis | None = None,
 ) -> tuple[rehearsing.Rehearsed, Plan]:
     """Rehearse a plan on a twin that answers `before`, with this outcome."""
     wanted = plan().model_copy(update={"cluster_id": bundle.cluster_id})
     twin = started(bundle)
-    monkeypatch.setattr(twin, "judged", lambda: before)
+    looks = iter([before, before if after is None else after])
+    monkeypatch.setattr(twin, "judged", lambda: next(looks))
 
     def execute(there: Plan, door: Door, seconds: float) -> Outcome:
         Journal().begin(there, ["eoctl"]).close()  # as a run leaves it that is killed
@@ -307,6 +312,17 @@ def test_a_twin_that_is_not_seen_completely_is_no_rehearsal_and_nothing_ended(
     ended = replace(row, verdict_after=None)
     assert REHEARSAL.cells(ended)["verdict_after"] is None
     assert REHEARSAL.cells(replace(ended, held_after=0))["verdict_after"] == "ended"
+
+
+def test_what_is_held_no_more_is_seen_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diagnosis lists held partitions only."""
+    bundle, _ = bundle_files.read(KEPT)
+    equal = replace(bundle_files.judged_again(bundle), missing=())
+    free = replace(equal, judged=(), partitions=())
+    became, _ = rehearsed(monkeypatch, "done", equal, bundle, free)
+    [row, *_] = [r for r in became.answer.rows if isinstance(r, RehearsalRow) and r.topic]
+    assert row.held_before
+    assert (row.held_after, REHEARSAL.cells(row)["verdict_after"]) == (0, "ended")
 
 
 def test_a_bundle_that_was_replaced_meanwhile_is_refused() -> None:
