@@ -226,14 +226,15 @@ class Client:
             ends.append(int(row.offset))
         return ends[0], ends[1], ends[2]
 
-    async def batches(self, topic: str, partition: int) -> list[Any]:
-        """Return every batch that is still in the log of a small partition.
+    async def batches(self, topic: str, partition: int, since: int = 0) -> list[Any]:
+        """Return every batch from an offset on that is still in the log of a small partition.
 
         kafka-python decodes them, to compare with what eoctl's own reader says.
         """
         from kafka.record.memory_records import MemoryRecords
 
         start, _, end = await self.offsets(topic, partition)
+        start = max(start, since)
         broker = await self.leader(topic, partition)
         headers: list[Any] = []
         while start < end:

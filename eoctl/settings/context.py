@@ -121,7 +121,7 @@ class Context(Confidential):
     argv: tuple[str, ...]
     read_only: bool = False
     protected: bool = False
-    require_rehearsal: bool = False  # of a remedy's plan before it is carried out
+    require_rehearsal: bool = False  # of a plan that can be rehearsed, before it is carried out
     hosts: Mapping[str, str] = {}
     socks5: str | None = None
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES

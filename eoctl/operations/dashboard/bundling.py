@@ -3,16 +3,14 @@
 Parts are seen one after the other, so a busy cluster moves on between them; each says at what time.
 """
 
-from base64 import b64encode
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable
 from pathlib import Path
 
 from eoctl import __version__
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.fetch import Chunk, Ended, Range, read
 from eoctl.kafka.read.pending_offsets import groups_with_pending
+from eoctl.operations.dashboard.bundled_records import planned_of, records_of
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.why_answer import holder_of
 from eoctl.operations.inspect.history_answer import read_state_logs, unread
@@ -28,15 +26,15 @@ from eoctl.stores.bundle_files import (
     SeenDoctor,
     SeenHistory,
     SeenId,
-    SeenRecords,
     listed,
     without_verdicts,
 )
 from recovery.answers import Answer, error_rows
+from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.waiting_records import Waiting
-from recovery.facts import GroupFacts, Missing, PartitionFacts
-from recovery.formats.batches import batch_headers
+from recovery.errors import RefusedError
+from recovery.facts import GroupFacts, Missing
 from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
@@ -56,17 +54,21 @@ async def collect(
     pause: float,
     history: bool,
     with_records: int = 0,
+    plan: Plan | None = None,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
     """Collect everything that the read commands see. history: of all ids, not only of holders.
 
     with_records: how many records to take along of each held partition, with keys and values.
+    plan: a restart plan that is to be rehearsed on a twin of the bundle.
     on_part: called with a few words on what is read next. Raises RefusedError if records are asked
     for in a context that shows none.
     """
     if with_records:
         permit_records(context)
     begins = on_part or (lambda words: None)
+    if plan is not None and plan.cluster_id != cluster.cluster_id:
+        raise RefusedError(f"the plan is for cluster {plan.cluster_id}, not {cluster.cluster_id}")
     live = Live(cluster)
     begins("looking at partitions")
     metadata = await cluster.metadata(None)
@@ -84,6 +86,7 @@ async def collect(
     groups, groups_missing = await live.groups(None)
     groups = await groups_with_pending(cluster, groups)
     records, records_missing = await records_of(cluster, d.partitions, with_records)
+    planned, planned_missing = await planned_of(cluster, plan, offsets.partitions)
     configs, configs_missing = await live.topic_configs(sorted({p.topic for p in d.partitions}))
     expirations, expirations_missing = await live.expirations()
     return Bundle(
@@ -99,7 +102,7 @@ async def collect(
         diagnosis=rest,
         open_transactions=opened,
         looks=looks,
-        groups=tuple(_without_metadata(g) for g in groups),
+        groups=tuple(_without_metadata(g, plan) for g in groups),
         history=await _history(cluster, d, everything=history),
         groups_missing=tuple(groups_missing),
         waiting=await _waiting(live, d),
@@ -112,7 +115,9 @@ async def collect(
         contests=contests,
         doctor=SeenDoctor.of(doctor),
         records=records,
-        records_missing=records_missing,
+        records_missing=(*records_missing, *planned_missing),
+        plan_sha256=None if plan is None else plan.sha256,
+        planned=planned,
     )
 
 
@@ -134,8 +139,13 @@ def _origin(context: Context) -> Origin:
     )
 
 
-def _without_metadata(g: GroupFacts) -> GroupFacts:
-    """Return a group without its commits' metadata: applications may write anything there."""
+def _without_metadata(g: GroupFacts, plan: Plan | None) -> GroupFacts:
+    """Return a group without its commits' metadata: applications may write anything there.
+
+    A plan that moves the group stands on its commits as they are.
+    """
+    if plan is not None and plan.scope == f"group {g.group}":
+        return g
     return replace(g, offsets=tuple(replace(o, metadata=None) for o in g.offsets))
 
 
@@ -162,7 +172,7 @@ async def _waiting(live: Live, d: Diagnosis) -> tuple[tuple[str, int, Waiting | 
     rows: list[tuple[str, int, Waiting | None]] = []
     for p in d.partitions:
         judged = [j for j in d.judged if j.about.topic_partition == p.topic_partition]
-        first = holder_of(judged)
+        first = holder_of(p, judged)
         pid = first.about.producer_id if first else None
         rows.append((p.topic, p.partition, await live.waiting(p, pid)))
     return tuple(rows)
@@ -237,6 +247,10 @@ def _contents(schema: str, bundle: Bundle, path: Path, checksum: str) -> Answer:
         taken = sum(r.records for r in b.records)
         detail = f"WITH KEYS AND VALUES, of {counted(len(b.records), 'held partition')}"
         rows.append(_row("records", taken, b.records_missing, detail))
+    if b.plan_sha256 is not None:
+        taken = sum(r.records for r in b.planned)
+        detail = f"that plan {b.plan_sha256[:16]} stands on, without keys and values"
+        rows.append(_row("planned records", taken, (), detail))
     return Answer(
         schema=schema,
         cluster_id=b.cluster_id,
@@ -255,87 +269,3 @@ def _contents(schema: str, bundle: Bundle, path: Path, checksum: str) -> Answer:
 
 def _row(part: str, count: int, missing: tuple[Missing, ...], detail: str) -> BundlePartRow:
     return BundlePartRow(part=part, count=count, not_seen=len(missing), detail=detail)
-
-
-MOST_BYTES = 32 << 20
-"""Of all batches of a bundle, as the logs store them."""
-_CHUNK_BYTES = 1 << 20
-
-
-async def records_of(
-    cluster: Cluster, partitions: Sequence[PartitionFacts], most: int
-) -> tuple[tuple[SeenRecords, ...], tuple[Missing, ...]]:
-    """Return complete batches of each held partition, until `most` records or more are in them.
-
-    A partition of which fewer were taken than there are, up to `most`, is missing, with the reason.
-    """
-    seen: list[SeenRecords] = []
-    missing: list[Missing] = []
-    left = MOST_BYTES
-    for p in partitions if most else ():
-        if not p.held:
-            continue
-        wanted = Range(p.topic, p.partition, p.last_stable_offset or 0, p.high_watermark or 0)
-        taking = _Taking(wanted, most, left)
-        if left > 0:
-            await taking.read(cluster)
-        left -= taking.size
-        if taking.count:
-            seen.append(taking.row())
-        if not taking.complete:
-            missing.append(taking.missing())
-    return tuple(seen), tuple(missing)
-
-
-class _Taking:
-    """The batches that are taken of one range. left: bytes that they may have."""
-
-    def __init__(self, wanted: Range, most: int, left: int) -> None:
-        self._wanted = wanted
-        self._most = most
-        self._left = left
-        self._batches: list[bytes] = []
-        self._at = wanted.start
-        self._ended: Ended | None = None
-        self.size = 0
-        self.count = 0  # records, without markers
-
-    @property
-    def complete(self) -> bool:
-        """Return True if all was taken that was asked for."""
-        enough = self.count >= self._most
-        return enough or (self._ended is not None and self._ended.error is None)
-
-    async def read(self, cluster: Cluster) -> None:
-        """Read chunk by chunk, no further than needed."""
-        async with aclosing(read(cluster, [self._wanted], partition_bytes=_CHUNK_BYTES)) as answers:
-            async for answer in answers:
-                if isinstance(answer, Ended):
-                    self._ended = answer
-                elif self._is_full(answer):
-                    return
-
-    def _is_full(self, chunk: Chunk) -> bool:
-        """Add a chunk's batches, which may repeat; return True once no more may be added."""
-        for h in batch_headers(chunk.records):
-            if h.base_offset < self._at or h.base_offset >= self._wanted.end:
-                continue
-            if self.count >= self._most or self.size + h.size > self._left:
-                return True
-            self._batches.append(chunk.records[h.position : h.position + h.size])
-            self._at = h.last_offset + 1
-            self.size += h.size
-            self.count += 0 if h.is_control else h.records_count
-        return self.count >= self._most
-
-    def row(self) -> SeenRecords:
-        w = self._wanted
-        data = b64encode(b"".join(self._batches)).decode()
-        return SeenRecords(w.topic, w.partition, w.start, self._at, self.count, data)
-
-    def missing(self) -> Missing:
-        where = self._wanted.topic_partition
-        if self._ended is not None and self._ended.error is not None:
-            return Missing("partition", self._ended.error, self._ended.detail, None, *where)
-        detail = f"a bundle takes {MOST_BYTES >> 20} MiB of records: of it up to offset {self._at}"
-        return Missing("partition", "TOO_LARGE", detail, None, *where)
