@@ -27,13 +27,11 @@ NAME = "bugs"
 STATE = "__transaction_state"
 SETTINGS = {
     "transaction.state.log.min.isr": "1",
-    "offsets.topic.replication.factor": "1",
-    "offsets.retention.check.interval.ms": "3000",
     "producer.id.expiration.check.interval.ms": "2000",
     "zookeeper.session.timeout.ms": "60000",
     "broker.session.timeout.ms": "60000",  # a broker that pauses goes on leading its partitions
 }
-OFFSETS_PARTITIONS = STATE_PARTITIONS = 10
+STATE_PARTITIONS = 10
 
 
 @pytest.fixture(scope="module")
