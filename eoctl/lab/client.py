@@ -78,7 +78,7 @@ class Client:
         """Return a client of plaintext listeners, `HOST:PORT,...`."""
         return cls.of({"bootstrap.servers": bootstrap_servers}, avoided)
 
-    def without(self, broker: int) -> "Client":
+    def without(self, broker: int) -> Self:
         """Return a client that asks this broker only about what it leads: it will be frozen."""
         known = self.cluster.brokers[broker]
         servers = tuple(
@@ -86,7 +86,7 @@ class Client:
             for server in self._settings.bootstrap_servers
             if server != (known.host, known.port)
         )
-        return Client(replace(self._settings, bootstrap_servers=servers), broker)
+        return type(self)(replace(self._settings, bootstrap_servers=servers), broker)
 
     @property
     def any_broker(self) -> int:
