@@ -172,7 +172,7 @@ async def _waiting(live: Live, d: Diagnosis) -> tuple[tuple[str, int, Waiting | 
     rows: list[tuple[str, int, Waiting | None]] = []
     for p in d.partitions:
         judged = [j for j in d.judged if j.about.topic_partition == p.topic_partition]
-        first = holder_of(p, judged)
+        first = holder_of(judged)
         pid = first.about.producer_id if first else None
         rows.append((p.topic, p.partition, await live.waiting(p, pid)))
     return tuple(rows)
