@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,11 +14,12 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.breaks.markers import write_marker
 from eoctl.lab.breaks.stage import BreakTarget
-from eoctl.lab.client import Client, refuse
+from eoctl.lab.client import GROUP, Client, refuse
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from recovery.facts import TopicPartition
 from recovery.formats.coordinator import coordinator_partition
 from tests.kafka.bugs import RECORD, begun, controlling, first_batch, on, paused
 from tests.kafka.planting import numbered
@@ -27,11 +30,13 @@ NAME = "bugs"
 STATE = "__transaction_state"
 SETTINGS = {
     "transaction.state.log.min.isr": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.retention.check.interval.ms": "3000",
     "producer.id.expiration.check.interval.ms": "2000",
     "zookeeper.session.timeout.ms": "60000",
     "broker.session.timeout.ms": "60000",  # a broker that pauses goes on leading its partitions
 }
-STATE_PARTITIONS = 10
+OFFSETS_PARTITIONS = STATE_PARTITIONS = 10
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +145,84 @@ def overtaken(lab: Lab, name: str) -> Callable[[Client], Awaitable[str]]:
 def test_19690_a_write_that_an_abort_overtook_is_in_no_transaction(both: list[Lab]) -> None:
     answers = [on(lab, overtaken(lab, f"{NAME}-19690")) for lab in both]
     assert answers == ["INVALID_TXN_STATE", "INVALID_PRODUCER_EPOCH"]
+
+
+GROUPS = 10_000
+EXPIRES_MS = 20_000
+LOOKS_SECONDS = 30.0
+
+
+async def expiring(client: Client, group: str, topic: str) -> None:
+    """Give many groups of this one's coordinator an offset that expires: it will be busy then."""
+    home = await client.coordinator(group, GROUP)
+    partition = coordinator_partition(group, OFFSETS_PARTITIONS)
+    rows = messages.OffsetCommitRequest.OffsetCommitRequestTopic
+    row = rows.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=""
+    )
+
+    async def commit(name: str) -> None:
+        question = messages.OffsetCommitRequest(
+            group_id=name,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            retention_time_ms=EXPIRES_MS,
+            topics=[rows(name=topic, partitions=[row])],
+        )
+        answer = await client.cluster.ask(home, question, least=2, most=4)
+        refuse(answer.topics[0].partitions[0].error_code, "OffsetCommit")
+
+    names = (f"{group}-{number}" for number in count())
+    beside = (n for n in names if coordinator_partition(n, OFFSETS_PARTITIONS) == partition)
+    for _ in range(GROUPS // 500):
+        await asyncio.gather(*(commit(next(beside)) for _ in range(500)))
+
+
+def while_offsets_expire(name: str) -> Callable[[Client], Awaitable[Counter[str]]]:
+    async def scenario(client: Client) -> Counter[str]:
+        """Count what is wrong with a group's offset while its coordinator drops others'.
+
+        Even offsets are committed, odd ones aborted.
+        """
+        group, place = f"{name}-group", TopicPartition(name, 0)
+        await admin.create_topic(client, name)
+        producer = await Producer.init(client, name, version=1)
+        await producer.send_offsets(group, {place: 0})
+        await producer.commit()
+        await expiring(client, group, name)
+        wrong: Counter[str] = Counter()
+        end = time.monotonic() + LOOKS_SECONDS
+        for committed in count(2, 2):
+            for offset in (committed, committed + 1):
+                await producer.send_offsets(group, {place: offset})
+                await producer.end(commit=offset == committed)
+                await producer.completed()
+                seen = await committed_offset(client, group, place)
+                if seen != committed:
+                    wrong["aborted" if seen % 2 else "stale"] += 1
+            if time.monotonic() > end:
+                return wrong
+        raise AssertionError
+
+    return scenario
+
+
+async def committed_offset(client: Client, group: str, place: TopicPartition) -> int:
+    part = messages.OffsetFetchRequest.OffsetFetchRequestTopic
+    question = messages.OffsetFetchRequest(
+        group_id=group,
+        topics=[part(name=place.topic, partition_indexes=[place.partition])],
+        require_stable=False,
+    )
+    broker = await client.coordinator(group, GROUP)
+    answer = await client.cluster.ask(broker, question, least=7, most=7)
+    return int(answer.topics[0].partitions[0].committed_offset)
+
+
+def test_17507_a_transaction_is_complete_before_its_offsets_are(both: list[Lab]) -> None:
+    bad, good = [on(lab, while_offsets_expire(f"{NAME}-17507")) for lab in both]
+    assert bad.keys() == {"stale", "aborted"}
+    assert not good
 
 
 PRODUCERS = 30_000
