@@ -9,12 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from eoctl.cli.main import run as main
 from eoctl.operations.dashboard.collection import Collection
-from recovery.errors import UnreachableError
+from recovery.errors import Exit, UnreachableError
 from tests.tui.driving import recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.feed.asking import AskingFeed, Feed
 from tui.feed.replay import ReplayFeed
+from tui.feed.unattended import recorded
 
 
 class Broken(AskingFeed):
@@ -52,6 +54,24 @@ def test_what_ends_a_feed_is_on_the_screen(error: Exception, said: str) -> None:
             assert app.failed[:30] in text_of(app)
 
     run(test)
+    assert said in recorded(Broken(error)), "as one that records without a display"
+    assert not feeds()
+
+
+def test_what_records_without_a_display_needs_a_new_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "there.jsonl"
+    there.touch()
+    cluster = ["--bootstrap-server", "127.0.0.1:1"]
+    for words, said in (
+        ([], "--headless: needs --record FILE"),
+        (["--replay", str(there)], "--headless: needs --record FILE"),
+        (["--record", str(there)], f"{there}: exists already; name a new file"),
+        (["--record", str(there), "--replay", str(there)], "give only one of them"),
+    ):
+        assert main([*cluster, "tui", "--headless", *words]) == Exit.USAGE
+        assert said in capsys.readouterr().err
 
 
 def test_a_recording_that_cannot_be_read_is_said(tmp_path: Path) -> None:
