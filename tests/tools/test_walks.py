@@ -128,8 +128,18 @@ class Walk:
         self.see("journal entry", *(steps or ("step 1 done",)))
         self.press("Escape")
 
-    def mended(self, *truths: GroundTruth) -> None:
-        """Readers of what is committed may read each partition to its end."""
+    def verified(self, named: str) -> None:
+        """v on the newest entry that names this: each step is as the plan leaves it."""
+        self.press("7")
+        self.filtered(named)
+        self.press("v")
+        self.see("Verify", "step 1 (", "): done;", "esc closes")
+        assert "not done" not in self.terminal.screen()
+        self.press("Escape", "Escape", "1")
+
+    def mended(self, *truths: GroundTruth, named: str = "") -> None:
+        """Verified by `v`, and readers of what is committed may read each partition to its end."""
+        self.verified(named or truths[0].topic)
         for t in truths:
             lso, end = offsets(self.lab, t.topic, t.partition)
             assert lso == end > t.high_watermark, t.topic
@@ -238,12 +248,11 @@ def test_a_long_transaction_is_fenced_by_its_id(walk: Walk, faults: Faults) -> N
     walk.see("Timeline slow-walker", "Newest transaction", "open for")
     walk.press("Escape")
     walk.remedy()
-    walk.mended(faults["slow"])
+    walk.mended(faults["slow"], named="slow-walker")
 
 
 def test_what_was_changed_is_on_the_overview(walk: Walk, faults: Faults) -> None:
     walk.filtered("traced-walk")
     walk.remedy()
     walk.mended(faults["traced"])
-    walk.press("Escape")
     walk.see("abort done traced-walk:0")
