@@ -17,6 +17,9 @@ from tui.app import Dashboard
 from tui.feed.asking import AskingFeed, Feed
 from tui.feed.replay import ReplayFeed
 from tui.feed.unattended import recorded
+from tui.fixed_lines import head_lines
+from tui.screens.views import OVERVIEW
+from tui.widgets.lines import plain
 
 
 class Broken(AskingFeed):
@@ -56,6 +59,19 @@ def test_what_ends_a_feed_is_on_the_screen(error: Exception, said: str) -> None:
     run(test)
     assert said in recorded(Broken(error)), "as one that records without a display"
     assert not feeds()
+
+
+def test_the_first_line_says_that_it_records_and_how_large_the_file_is(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+
+    def first_line(record: Path | None) -> str:
+        feed = AskingFeed(1.0, record, ascii_only=False)
+        return plain(head_lines(None, feed, OVERVIEW, 100, paused=False)[0])
+
+    assert "RECORDING " in first_line(kept)
+    kept.write_bytes(b"x" * 3_000_000)
+    assert "RECORDING 2.9 MiB " in first_line(kept)
+    assert "RECORDING" not in first_line(None)
 
 
 def test_what_records_without_a_display_needs_a_new_file(
