@@ -40,7 +40,7 @@ from tests.kafka.merging import World
 from tui.feed.asking import LiveFeed
 from tui.feed.frame import Frame
 from tui.feed.recording import Writer, read
-from tui.feed.unattended import follow_worst
+from tui.unattended import follow_worst
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}

@@ -16,9 +16,9 @@ from tests.tui.driving import recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.feed.asking import AskingFeed, Feed
 from tui.feed.replay import ReplayFeed
-from tui.feed.unattended import recorded
 from tui.fixed_lines import head_lines
 from tui.screens.views import OVERVIEW
+from tui.unattended import recorded
 from tui.widgets.lines import plain
 
 

@@ -115,7 +115,7 @@ def tui(
 
 def _record(feed: "Feed", path: Path, interval: str) -> NoReturn:
     """Record until a signal ends it. Raises IncompleteError if it ends by itself."""
-    from tui.feed.unattended import recorded
+    from tui.unattended import recorded
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ctrl+c
     note(f"eoctl: recording into {path}, a look every {interval}; SIGTERM or ctrl+c ends it")
