@@ -199,7 +199,7 @@ def test_two_marked_one_plan(walk: Walk, faults: Faults) -> None:
     walk.press("Space", "Space")
     walk.see("2 marked")
     walk.remedy("step 1 done", "step 2 done")
-    walk.mended(faults["one"], faults["two"])
+    walk.mended(faults["one"], faults["two"], named="2 transactions")
 
 
 def test_why_a_group_does_not_move(walk: Walk, faults: Faults) -> None:
@@ -255,4 +255,5 @@ def test_what_was_changed_is_on_the_overview(walk: Walk, faults: Faults) -> None
     walk.filtered("traced-walk")
     walk.remedy()
     walk.mended(faults["traced"])
+    walk.press("Escape")
     walk.see("abort done traced-walk:0")
