@@ -132,6 +132,7 @@ class Walk:
         """v on the newest entry that names this: each step is as the plan leaves it."""
         self.press("7")
         self.filtered(named)
+        self.see("done  ", "v verify")  # the entry is in the list with the next round
         self.press("v")
         self.see("Verify", "step 1 (", "): done;", "esc closes")
         assert "not done" not in self.terminal.screen()

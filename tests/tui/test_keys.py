@@ -306,20 +306,21 @@ def test_priority_keys_work_while_something_is_typed_and_over_an_overlay(key: st
 
 
 def test_what_is_typed_ahead_goes_where_it_belongs() -> None:
-    """All of it is in the queue before the first key is handled."""
-    keys = ["2", "slash", *"resedy", "enter"]
+    """All of it is in the queue before the first key is handled; the last is for another screen."""
+    keys = ["2", "slash", *"resedy", "enter", "3"]
 
     async def test() -> None:
         async with running(recording("orders")) as (app, pilot):
             for key in keys:
                 name = {"slash": "/", "enter": "\r"}.get(key, key)
                 app.post_message(events.Key(key, name))
-            await until(pilot, lambda: app.table.state.filter is not None)
-            await until(pilot, lambda: not app.prompt.display)
-            assert app.location.view.name == "partitions"
+            await until(pilot, lambda: app.location.view.name == "transactions")
+            assert not app.prompt.display
             assert len(app.screen_stack) == 1
-            assert app.table.state.filter is not None
-            assert app.table.state.filter.text == "resedy"
+            typed = app.states["partitions"].filter
+            assert typed is not None
+            assert typed.text == "resedy"
+            assert app.table.state.filter is None
 
     run(test)
 
