@@ -122,7 +122,6 @@ class Dashboard(Commanding):
         else:
             self.show_story()
             self.show_pictures()
-            self.arrange()
         self.tick()
 
     def on_failed(self, message: Failed) -> None:

@@ -1,12 +1,13 @@
 """Draw the fixed lines from values: header, tabs, panels' titles, status, footer."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from eoctl.render.width import cut_end, cut_middle
 from eoctl.render.words import age as age_words
-from eoctl.render.words import spoken_age
+from eoctl.render.words import size, spoken_age
 from recovery.plurals import count, counted
 from tui.board import STALE_INTERVALS
 from tui.screens.keys import Key
@@ -91,6 +92,7 @@ def head_lines(
     if frame is not None and frame.position is not None:
         at, of = frame.position
         words.append((f"  REPLAY {at:>{len(str(of))}}/{of}", "head"))
+    words.append((_recording(feed), "head"))
     if feed.label:
         words.append((f"  {feed.label}{_made_at(feed) if frame else ''}", "head"))
     if paused:
@@ -105,6 +107,17 @@ def head_lines(
             age = (f"{text:>{AGE_ROOM - 1}} ", right[0][1])
             right = ((slider, SLIDER), age if role != "stale" else right[0])
     return spread(tuple(words), right, width, fill="head"), _tabs(view, width)
+
+
+def _recording(feed: "Feed") -> str:
+    """Return how large the file is into which a feed records; nothing if it does not."""
+    path: Path | None = getattr(feed, "record", None)
+    if path is None:
+        return ""
+    try:
+        return f"  RECORDING {size(path.stat().st_size)}"
+    except OSError:  # it was taken away
+        return "  RECORDING"
 
 
 def _slider(frame: "Frame", room: int, feed: "Feed") -> str:

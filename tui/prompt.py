@@ -48,7 +48,11 @@ class Prompt(Input):
             self._typed(self.value[1:])
 
     def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
+        if not self.display:  # typed ahead: it was on its way here when the line closed
+            event.stop()
+            event.prevent_default()
+            self.app.post_message(events.Key(event.key, event.character))
+        elif event.key == "escape":
             event.stop()
             event.prevent_default()
             self._close(None)

@@ -157,7 +157,7 @@ def _facts(data: TableData, row: TableRow, width: int) -> list[Line]:
     """Return the cells of a row without cutting any."""
     found = []
     for number, column in enumerate(data.columns):
-        text, title = row.cells[number].strip(), title_of(data, number).lower()
+        text, title = row.cells[number].strip(), title_of(data, number).lower() or column.key
         if column.kind not in ("mark", "spark") and text not in ("", "-"):
             found.append((SHORT.get(title, title), text))
     return labelled_lines(found, width, safe=True)

@@ -37,11 +37,10 @@ from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.observation import Settings
 from recovery.values import replace
 from tests.kafka.merging import World
-from tui import panes
 from tui.feed.asking import LiveFeed
 from tui.feed.frame import Frame
 from tui.feed.recording import Writer, read
-from tui.screens.views import OVERVIEW, Location
+from tui.unattended import follow_worst
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
@@ -79,10 +78,8 @@ def record(
     def post(news: Frame | str) -> None:
         assert isinstance(news, Frame), news
         frames.append(news)
-        rows = news.tables["overview"].rows
-        if wants is None and rows:
-            story = panes.wants(news.snapshot, Location(OVERVIEW), rows[0])
-            feed.want(why=story["why"], strip=story["strip"])
+        if wants is None:
+            follow_worst(feed, news)
 
     feed.start(post)
     time.sleep(seconds)

@@ -9,12 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from eoctl.cli.main import run as main
 from eoctl.operations.dashboard.collection import Collection
-from recovery.errors import UnreachableError
+from recovery.errors import Exit, UnreachableError
 from tests.tui.driving import recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.feed.asking import AskingFeed, Feed
 from tui.feed.replay import ReplayFeed
+from tui.fixed_lines import head_lines
+from tui.screens.views import OVERVIEW
+from tui.unattended import recorded
+from tui.widgets.lines import plain
 
 
 class Broken(AskingFeed):
@@ -52,6 +57,37 @@ def test_what_ends_a_feed_is_on_the_screen(error: Exception, said: str) -> None:
             assert app.failed[:30] in text_of(app)
 
     run(test)
+    assert said in recorded(Broken(error)), "as one that records without a display"
+    assert not feeds()
+
+
+def test_the_first_line_says_that_it_records_and_how_large_the_file_is(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+
+    def first_line(record: Path | None) -> str:
+        feed = AskingFeed(1.0, record, ascii_only=False)
+        return plain(head_lines(None, feed, OVERVIEW, 100, paused=False)[0])
+
+    assert "RECORDING " in first_line(kept)
+    kept.write_bytes(b"x" * 3_000_000)
+    assert "RECORDING 2.9 MiB " in first_line(kept)
+    assert "RECORDING" not in first_line(None)
+
+
+def test_what_records_without_a_display_needs_a_new_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "there.jsonl"
+    there.touch()
+    cluster = ["--bootstrap-server", "127.0.0.1:1"]
+    for words, said in (
+        ([], "--headless: needs --record FILE"),
+        (["--replay", str(there)], "--headless: needs --record FILE"),
+        (["--record", str(there)], f"{there}: exists already; name a new file"),
+        (["--record", str(there), "--replay", str(there)], "give only one of them"),
+    ):
+        assert main([*cluster, "tui", "--headless", *words]) == Exit.USAGE
+        assert said in capsys.readouterr().err
 
 
 def test_a_recording_that_cannot_be_read_is_said(tmp_path: Path) -> None:

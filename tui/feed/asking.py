@@ -84,7 +84,7 @@ class AskingFeed:
     def __init__(self, interval: float, record: Path | None, *, ascii_only: bool) -> None:
         self.interval = interval
         self.next_look: int | None = None
-        self._record = record
+        self.record = record
         self.ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
         self._paused = False
@@ -187,7 +187,7 @@ class AskingFeed:
         from tui.feed.recording import Writer
 
         collection = self._collection = self.collection()
-        writer = None if self._record is None else Writer(self._record)
+        writer = None if self.record is None else Writer(self.record)
         state = _State(collection.empty(), Builder(ascii_only=self.ascii_only))
 
         def done(kind: str, finished: "Round", period: float | None) -> None:

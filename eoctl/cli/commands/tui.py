@@ -1,13 +1,15 @@
 """`tui`: the dashboard."""
 
 import os
+import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, option
-from recovery.errors import Exit, UsageError
+from eoctl.cli.progress import note
+from recovery.errors import Exit, IncompleteError, UsageError
 from recovery.times import duration
 
 if TYPE_CHECKING:
@@ -26,14 +28,22 @@ def tui(
     replay: Annotated[
         Path | None, option("--replay FILE", "play a recording back; a bundle is opened, too")
     ] = None,
+    headless: Annotated[
+        bool, option("--headless", "with --record: without a display, until it is stopped")
+    ] = False,
     no_mouse: Annotated[bool, option("--no-mouse", "leave the mouse to the terminal")] = False,
 ) -> int:
     """The dashboard: what is held, by what, since when, and the way out; all day on one screen.
 
     Looks, at most a tenth of the time; changes only what you plan there and then confirm by a word.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("needs a terminal", remedy="eoctl status --watch writes to a pipe")
+    if headless and record is None:
+        raise UsageError("needs --record FILE", where="--headless")
+    if not (headless or (sys.stdin.isatty() and sys.stdout.isatty())):
+        raise UsageError(
+            "needs a terminal",
+            remedy="--record FILE --headless records without one; eoctl status --watch prints",
+        )
     for size in ("COLUMNS", "LINES"):
         os.environ.pop(size, None)  # Textual would believe them, and hear of no resize
     bundle = connection.bundle()
@@ -89,6 +99,8 @@ def tui(
     else:
         if record is not None and record.exists():
             raise UsageError("exists already", where=str(record), remedy="name a new file")
+        if record is not None and headless:
+            _record(live(connection.one(), record), record, interval)
         app = Dashboard(live(connection.one(), record), theme=theme, connect=connect)
     copied = app.run(mouse=not no_mouse)
     if copied:
@@ -99,3 +111,12 @@ def tui(
     if app.return_code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
     return app.return_code or Exit.OK
+
+
+def _record(feed: "Feed", path: Path, interval: str) -> NoReturn:
+    """Record until a signal ends it. Raises IncompleteError if it ends by itself."""
+    from tui.unattended import recorded
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ctrl+c
+    note(f"eoctl: recording into {path}, a look every {interval}; SIGTERM or ctrl+c ends it")
+    raise IncompleteError(recorded(feed), where=str(path), remedy="what is there can be replayed")
