@@ -278,7 +278,7 @@ def test_only_the_commits_that_a_restart_moves_keep_their_metadata(
         return [o.metadata for o in found.offsets]
 
     assert kept("restart", "group g") == ["secret", None]
-    for other in (("restart", "group x"), ("txn-abort", "group g"), ("restart", "store of g")):
+    for other in (("restart", "group x"), ("txn-abort", "group g"), ("restart", "g")):
         assert kept(*other) == [None, None]
 
 
