@@ -1,14 +1,22 @@
-"""Ask leaders how many bytes their logs have (DescribeLogDirs, KIP-113)."""
+"""Ask brokers for their logs: how many bytes, and of which topics (DescribeLogDirs, KIP-113)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from eoctl.kafka.connection import messages
-from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, by_leader, missing_broker
+from eoctl.kafka.connection.cluster import (
+    PROBE_TOPIC,
+    Cluster,
+    PartitionMetadata,
+    by_leader,
+    missing_broker,
+)
 from recovery.facts import Missing, TopicPartition
+from recovery.values import Value
 
 HIDDEN = "the sizes of its logs are hidden: DESCRIBE on the cluster is not granted"
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
 REFUSED = "CLUSTER_AUTHORIZATION_FAILED"
 
 
@@ -47,6 +55,36 @@ async def log_sizes(
             for key in sorted(wanted - here.keys())
         ]
     return sizes, missing
+
+
+class Denied(Value):
+    """topics: those that are hidden, as DESCRIBE is denied. all_known: there are no others."""
+
+    topics: tuple[str, ...]
+    all_known: bool
+
+
+async def denied_topics(cluster: Cluster, likely: Collection[str] = ()) -> Denied:
+    """Return the topics that a listing leaves out, although a made-up name may be described.
+
+    A DENY on one topic hides it without an error. Brokers name the topics of all of their logs to
+    those who may DESCRIBE the cluster. To others they only say of a name whether it is denied:
+    likely = names to ask for, which need not exist. Where a made-up name is denied, that says
+    nothing.
+    """
+    shown = (await cluster.metadata(None)).topics
+    question = messages.DescribeLogDirsRequest(topics=None)
+    answers, failures = await cluster.ask_each(
+        {b: partial(cluster.ask, b, question, least=1, most=4) for b in cluster.brokers}
+    )
+    all_known = not failures and all(_refusal(answer) is None for answer in answers.values())
+    named = {key.topic for answer in answers.values() for key in _sizes(answer)}
+    unknown = sorted((named if all_known else named | set(likely)) - shown.keys())
+    asked = (await cluster.metadata([*unknown, PROBE_TOPIC])).topics
+    denied = {name for name, topic in asked.items() if topic.error == DENIED}
+    if PROBE_TOPIC in denied:
+        denied &= named
+    return Denied(tuple(sorted(denied)), all_known)
 
 
 def _question(partitions: Iterable[PartitionMetadata]) -> Any:

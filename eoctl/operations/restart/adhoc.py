@@ -1,6 +1,7 @@
 """Resolve the partitions of a plan that has no application file."""
 
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, find_groups
+from eoctl.kafka.ask.log_dirs import Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed, group_commits
 from eoctl.operations.inspect.lists import Scope, selected
@@ -10,6 +11,7 @@ from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.inspect.commits.commit_history import CommitHistory, CommitRecord
+from recovery.quoting import some
 from recovery.restart.adhoc import Target
 from recovery.restart.decision import Check
 from recovery.restart.store_words import WORDS, parse_store
@@ -40,6 +42,7 @@ async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
         partitions = sorted(p.topic_partition for p in chosen)
     else:
+        refuse_denied(await denied_topics(cluster), f"group {request.group}")
         found, _ = await find_groups(cluster, [request.group])
         facts = found[0] if found else GroupFacts(request.group, None)
         refuse_kind((facts.type or "classic").lower(), f"group {request.group}")
@@ -54,6 +57,17 @@ async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
             remedy="name topics with --topic",
         )
     return AdHoc(request.group, request.target, tuple(partitions))
+
+
+def refuse_denied(denied: Denied, where: str) -> None:
+    """Raise IncompleteError if a group may have committed on topics that are hidden."""
+    if denied.topics:
+        raise IncompleteError(
+            f"DESCRIBE is not granted on {some(denied.topics)}: whether the group has committed "
+            "there is hidden",
+            where=where,
+            remedy="grant it, or name the topics that move with --topic",
+        )
 
 
 async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -> Target:
