@@ -51,6 +51,14 @@ def judge_by_order(
     return torn
 
 
+def decisions_of(
+    decisions: Sequence[Decision], endings: Sequence[Ending], skew: int
+) -> dict[Mark, Decision]:
+    """Return the decision that each marker of one partition and producer id is of, if one fits."""
+    marks = list(dict.fromkeys(e.mark for e in endings if e.mark is not None))
+    return _paired(sorted(decisions, key=lambda d: d.offset), marks, skew)[0]
+
+
 def _paired(
     ordered: Sequence[Decision], marks: Sequence[Mark], skew: int
 ) -> tuple[dict[Mark, Decision], int]:
