@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, TopicPartition
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eoctl.engine import id_buckets
 from eoctl.lab.cluster import Lab
@@ -205,7 +205,7 @@ def test_what_retention_or_compaction_took_is_not_proven(world: World, topic: Ma
     send(world.lab, world.source, INPUTS, [("commit", ids)])
     send(world.lab, world.output, OUTPUTS, [("commit", [i for i in ids if i != b"290"])])
     cut = TopicPartition(world.output, 0, 50)
-    AdminClient(world.lab.client_properties()).delete_records([cut])[cut].result(20)
+    AdminClient(world.lab.client_properties()).delete_records([cut])[cut].result(60)
     ran = world.audit()
     assert ran.status == 3
     lost = {of(r, "inputs")[0] for r in ran.rows if r["proven"]}
