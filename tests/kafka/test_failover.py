@@ -285,6 +285,8 @@ def test_transactions_that_the_failover_cut_are_named(
     found = ("--map", f"{world.topic}={world.mirror}", "--mirror-context", "b", "--context", "a")
     words = ("audit", "mirror-transactions", world.topic, *found, "-o", "json")
     ran = as_published(eoctl(*words, env=world.env), "audit-mirror-transactions")
+    itself = eoctl(*words[:3], "--context", "a", "--mirror-context", "a", env=world.env)
+    assert (itself.status, "would be compared with itself" in itself.text) == (2, True)
     is_cut = lengths != (200, 200)
     assert (ran.status, len(ran.rows)) == (int(is_cut), int(is_cut)), ran.text
     for row in ran.rows:

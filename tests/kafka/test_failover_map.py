@@ -361,14 +361,14 @@ def test_a_topic_that_the_user_may_not_see_is_unknown_and_not_absent(
     with rights(secure_lab, "viewer", CLUSTER, deny=True):
         [plan] = world.plan(world.group({0: 20})).rows
         assert "topics" in {c["name"] for c in plan["checks"]}, "what may be hidden is assumed"
+    move = ("restart", "plan", "--context", "a", "--to-earliest", "--pause", "0.1s", "-o", "json")
     with rights(secure_lab, "viewer", denied, deny=True):
-        client = secure.client_file(secure_lab.folder, "viewer", "SCRAM")
-        there = ("--bootstrap-server", secure_lab.record.bootstrap_servers("SCRAM"))
-        ran = eoctl(
-            *("restart", "plan", "--group", group, "--to-earliest", "--pause", "0.1s"),
-            *(*there, "--command-config", str(client)),
-        )
+        ran = eoctl(*move, "--group", group, env=world.env)
         assert (ran.status, f"DESCRIBE is not granted on {hidden}" in ran.text) == (3, True)
+    with rights(secure_lab, "viewer", denied, CLUSTER, deny=True):
+        [plan] = eoctl(*move, "--group", group, env=world.env).rows
+        assert [i["topic"] for i in plan["inputs"]] == [seen]
+        assert "topics" in {c["name"] for c in plan["checks"]}, "what may be hidden is assumed"
 
 
 def test_a_mirror_that_the_user_may_not_see_is_not_one_that_is_not_there(

@@ -7,7 +7,7 @@ and `recovery.audit.failover` judges it. The plan is then one of `eoctl.operatio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from eoctl.kafka.ask.log_dirs import Denied, denied_topics
+from eoctl.kafka.ask.log_dirs import NONE_DENIED, Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.failover_map import MapSource
 from eoctl.operations.audit.failover_source import FailoverSource, LiveSource, stable_ranges
@@ -147,7 +147,7 @@ class _Failover:
             )
         mirrors, there = self._source.mirrors, self._counts.keys()
         named = {t: mirrors[t] for t in topics if t in mirrors} | dict(self._asked.names)
-        denied = Denied((), all_known=True)
+        denied = NONE_DENIED
         if not named.keys() >= set(topics):
             likely = likely_names(topics, aliases_of(topics, there))
             denied = await denied_topics(self._mirror, likely)

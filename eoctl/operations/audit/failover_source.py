@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eoctl.kafka.ask.log_dirs import denied_topics
+from eoctl.kafka.ask.log_dirs import NONE_DENIED, Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.count import Cuts, count
@@ -12,7 +12,7 @@ from eoctl.operations.audit.mirror import EARLIEST, STABLE, log_settings
 from eoctl.operations.audit.mirror_logs import ClusterLog, MirrorLog
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.inspect.lists import Scope, selected
-from eoctl.operations.restart.adhoc import refuse_denied
+from eoctl.operations.restart.adhoc import none_hidden, refuse_denied
 from eoctl.operations.restart.origin import committed_in
 from eoctl.operations.restart.restart_request import Origin
 from eoctl.stores.offsets.store import StoreEntry
@@ -100,12 +100,12 @@ class FailoverSource(Protocol):
 
 @dataclass
 class LiveSource:
-    """A cluster that answers, asked by its context. sees_all: no topic can be hidden there."""
+    """A cluster that answers, asked by its context. hidden: the topics that it does not show."""
 
     name: str
     cluster: Cluster
     reading: AuditOptions
-    sees_all: bool = True
+    hidden: Denied = NONE_DENIED
 
     @property
     def cluster_id(self) -> str | None:
@@ -127,9 +127,8 @@ class LiveSource:
                 raise IncompleteError(missing[0].detail, where=missing[0].topic)
             wanted = {p.topic_partition for p in chosen}
         else:
-            denied = await denied_topics(self.cluster, likely_names(there))
-            refuse_denied(denied, f"group {group} in {self.name}")
-            self.sees_all = denied.all_known
+            self.hidden = await denied_topics(self.cluster, likely_names(there))
+            refuse_denied(self.hidden, f"group {group} in {self.name}")
         topics = None if wanted is None else sorted({topic for topic, _ in wanted})
         contents = await committed_in(self.cluster, self.name, group, topics)
         return {
@@ -195,11 +194,7 @@ class LiveSource:
     def assumed(self) -> list[Check]:
         """See FailoverSource."""
         text = "the mirror is not killed before it has copied on: what it copies again comes again"
-        assumed = [Check("mirror", None, text)]
-        if not self.sees_all:
-            text = "the group has committed nothing on topics of A that are hidden: without "
-            assumed.append(Check("topics", None, text + "DESCRIBE on the cluster A names none"))
-        return assumed
+        return [Check("mirror", None, text), *none_hidden(self.hidden, "A")]
 
     def origin(self, group: str, commits: Commits) -> Origin:
         """See FailoverSource."""

@@ -9,9 +9,15 @@ from collections.abc import Mapping
 from eoctl.engine.audit_reading import not_read, read_transactions
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.mirror import EARLIEST, STABLE, log_settings, may_be_compacted
+from eoctl.operations.audit.mirror import (
+    EARLIEST,
+    STABLE,
+    log_settings,
+    may_be_compacted,
+    refuse_itself,
+)
 from eoctl.operations.audit.mirror_logs import ClusterLog
-from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
+from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.audit.transactions import TransactionsAudit, endings_of
 from eoctl.operations.inspect.lists import Scope, selected
@@ -19,7 +25,7 @@ from eoctl.settings.context import Context
 from recovery.answers import Answer, error_rows
 from recovery.audit.audit_rows import MirrorCutPart, MirrorTransactionRow
 from recovery.audit.failover import mirror_names
-from recovery.audit.mirror_cut import CutTransaction, cut_by_mirror
+from recovery.audit.mirror_cut import CutTransaction, UnprovenPart, WhyUnproven, cut_by_mirror
 from recovery.audit.mirror_table import FIELDS, explained
 from recovery.errors import EoctlError
 from recovery.facts import Missing, TopicPartition
@@ -81,15 +87,9 @@ class _Cut:
             end = await self._reached(r, names[r.topic], theirs.get(r.topic_partition))
             if end is not None and r.topic_partition in whole:
                 reached[r.topic_partition] = end
-        found = cut_by_mirror(audited.covered, endings_of(whole), reached, self._asked.skew)
-        for part in found.unproven:
-            text = (
-                f"offsets {part.first} to {part.last} are missing in the mirror, and the decision "
-                "of their transaction is compacted away: whether it has other parts is not known"
-            )
-            self._missing.append(
-                Missing("partition", "UNPROVEN", text, None, *part.topic_partition)
-            )
+        skew, endings = self._asked.skew, endings_of(whole)
+        found = cut_by_mirror(audited.covered, audited.later, endings, reached, skew)
+        self._missing += map(_unproven, found.unproven)
         return Answer(
             schema="audit-mirror-transactions",
             cluster_id=self._source.cluster_id,
@@ -115,6 +115,7 @@ class _Cut:
         names = {}
         for topic, alike in mirror_names(topics, usual, self._asked.names).items():
             if len(alike) == 1:
+                refuse_itself(self._source, self._mirror, topic, alike[0])
                 names[topic] = alike[0]
                 continue
             text = f"several topics may be its mirror: {some(alike)}" if alike else "has no mirror "
@@ -142,10 +143,8 @@ class _Cut:
         except EoctlError as error:
             self._missing.append(not_read(partition, error))
             return None
-        if lost := found.counts.get("lost", 0):
-            text = f"the mirror lacks {counted(lost, 'record')} before its end, whose transactions "
-            text += "are not judged: see `audit mirror`"
-            self._missing.append(Missing("partition", "UNPROVEN", text, None, *partition))
+        if lacking := _without_copy(found):
+            self._missing.append(Missing("partition", "UNPROVEN", lacking, None, *partition))
         if not found.pairs and theirs.end > theirs.start:
             text = f"none of the records of {copy} is one of its: it is not its mirror"
             self._missing.append(Missing("partition", "UNPROVEN", text, None, *partition))
@@ -155,6 +154,39 @@ class _Cut:
 
 def _all_of(topic: str) -> Selector:
     return parse_selector(topic)
+
+
+def _without_copy(found: BothLogs) -> str | None:
+    """Return a sentence on the records before the mirror's end that it does not have as they are,
+    None if there are none: their transactions count as copied."""
+    counts = {
+        "lacks": found.counts.get("lost", 0),
+        "has changed": found.counts.get("changed", 0),
+        "may lack": found.outside,
+    }
+    lacking = [f"{what} {counted(n, 'record')}" for what, n in counts.items() if n]
+    if not lacking:
+        return None
+    text = f"before its end the mirror {some(lacking)}, whose transactions are not judged: "
+    return text + "see `audit mirror`"
+
+
+_WHY: Mapping[WhyUnproven, str] = {
+    "decision-gone": "the mirror lacks what {} wrote here, and the decisions, which name the other "
+    "partitions, are compacted away: whether it has other parts of them is not known; compare "
+    "their other topics with `audit mirror`",
+    "not-compared": "{} of the other topics wrote here, too, and it was not compared: whether they "
+    "are cut is not known; name its topic, and its mirror with --map",
+    "no-data": "the mirror lacks other parts of {} that may have written here, of which nothing is "
+    "left: they wrote nothing, or retention deleted it; look for it in the mirror",
+    "no-marker": "{} may hold data that lost its marker, or a later one that is open: whether the "
+    "mirror lacks it is not known; see `audit transactions`",
+}
+
+
+def _unproven(part: UnprovenPart) -> Missing:
+    text = _WHY[part.why].format(counted(part.transactions, "transaction"))
+    return Missing("partition", "UNPROVEN", text, None, *part.topic_partition)
 
 
 def _row(one: CutTransaction, names: Mapping[str, str]) -> MirrorTransactionRow:
