@@ -59,12 +59,14 @@ KNOWN_BUGS: tuple[KnownBug, ...] = (
     KnownBug("KAFKA-15449", None, ((3, 7, 0),), tried=("2.8.2",)),
     KnownBug("KAFKA-15552", (3, 4, 0), ((3, 5, 2), (3, 6, 1), (3, 7, 0))),
     KnownBug("KAFKA-15653", (3, 6, 0), ((3, 6, 1), (3, 7, 0))),
-    KnownBug("KAFKA-16386", (3, 6, 0), ((3, 7, 1), (3, 8, 0))),
-    KnownBug("KAFKA-16229", None, ((3, 8, 0),)),
-    KnownBug("KAFKA-16352", None, ((3, 8, 0),)),
+    KnownBug("KAFKA-16386", (3, 6, 0), ((3, 7, 1), (3, 8, 0)), tried=("3.6.0",)),
+    KnownBug("KAFKA-16229", (3, 5, 0), ((3, 8, 0),), tried=("3.6.0",)),
+    KnownBug("KAFKA-16352", None, ((3, 8, 0),), tried=("3.6.0",)),
     KnownBug("KAFKA-17507", None, ((3, 9, 1), (4, 0, 0))),
     KnownBug("KAFKA-14562", None, ((4, 0, 0),), tried=("3.9.1",)),
-    KnownBug("KAFKA-19690", (3, 6, 0), ((3, 9, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0))),
+    KnownBug(
+        "KAFKA-19690", (3, 6, 0), ((3, 9, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0)), tried=("3.6.0",)
+    ),
     KnownBug("KAFKA-19163", (4, 0, 0), ((4, 0, 1), (4, 1, 0)), by_hand=("4.0.0",)),
     KnownBug("KAFKA-19367", (4, 0, 0), ((4, 0, 1), (4, 1, 0)), by_hand=("4.0.0",)),
     KnownBug("KAFKA-20090", (4, 0, 0), ((4, 3, 0),), tried=("4.0.1",)),
