@@ -40,9 +40,7 @@ def write(producer: Any, topic: str, values: Sequence[str], partition: int = 0) 
     assert producer.flush(30) == 0
 
 
-def commit(
-    lab: Lab, group: str, offsets: Positions, metadata: str = "", epoch: int = -1
-) -> None:
+def commit(lab: Lab, group: str, offsets: Positions, metadata: str = "", epoch: int = -1) -> None:
     """As a consumer that is no member; a coordinator that is only being made is waited for.
 
     epoch: the leader's, which consumers commit too; -1: none.

@@ -86,11 +86,11 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
             elif n < open_:
                 counts["pending"] += 1
             else:
-                lost, one = offset > after[place], ("no-output", name)
+                lost, which = offset > after[place], ("no-output", name)
                 counts["lost" if lost else "unproven"] += 1
-                rows[one] = rows.get(one, 0) + 1
-                proven[one] = proven.get(one, True) and lost
-                ids_with_proof |= {one} if lost else set()
+                rows[which] = rows.get(which, 0) + 1
+                proven[which] = proven.get(which, True) and lost
+                ids_with_proof |= {which} if lost else set()
         given_, made = len(kinds[INPUT]), len(kinds[OUTPUT])
         if given_ and made > given_:
             counts["repeated"] += made - given_
@@ -100,10 +100,10 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
             counts[kind] += made
             if kind == "from_aborted":
                 rows["aborted-input", name] = made
-    for one in rows:
-        if one[0] != "no-output":
-            proven[one] = inputs_known
-            ids_with_proof |= {one} if inputs_known else set()
+    for which in rows:
+        if which[0] != "no-output":
+            proven[which] = inputs_known
+            ids_with_proof |= {which} if inputs_known else set()
     judged = Judged(PLACES, Cut(np.array(ends), np.array(after), inputs_known), most=1000)
     for bucket in range(number):
         judged.add(table([r for r in records if r[0] % number == bucket]))
@@ -111,8 +111,8 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
     names = {offset: name for name, offset, _, _ in records}
     found = {(f.kind, names[f.inputs[0].offset]): f.records for f in judged.found}
     assert found == rows
-    kinds = {(f.kind, names[f.inputs[0].offset]): f.proven for f in judged.found}
-    assert kinds == proven
+    shown = {(f.kind, names[f.inputs[0].offset]): f.proven for f in judged.found}
+    assert shown == proven
     assert judged.findings == len(ids_with_proof)
 
 
@@ -204,7 +204,7 @@ def test_few_ids_are_refused_before_they_fill_the_memory(
     monkeypatch.setattr(id_buckets, "MOST", 100)
     monkeypatch.setattr(id_buckets, "ROWS", 100)
     buckets = IdBuckets("a", 200)
-    buckets.add(rows_of(np.zeros((1, 2)), [7], [0], 0, INPUT))
+    buckets.add(rows_of(np.zeros((1, 2)), np.arange(1), np.zeros(1), 0, INPUT))
     buckets.save({"began": time.time() * 1000})
     ids = np.zeros((151, 2), np.uint64)
     ids[101:, 0] = np.arange(1, 51) << 32  # in both buckets
