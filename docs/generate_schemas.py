@@ -356,6 +356,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "output": str,
             "by": str,
             "findings": int,
+            "continued": bool,
             "inputs": list[EndToEndInput],
             "outputs": list[EndToEndOutput],
             "readers": list[EndToEndReader],

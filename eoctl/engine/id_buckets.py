@@ -10,10 +10,12 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eoctl import __version__
 from eoctl.settings.folders import state_dir
 from eoctl.stores import private
 from eoctl.stores.textfile import write_whole
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 ROWS = 1_000_000
 """Rows that are kept in memory until they are written, and that a bucket holds by plan: 40 MB."""
-MOST = 12 * ROWS
-"""Rows that a bucket may hold: more have one id, or few."""
+MOST = 3 * ROWS
+"""Rows that a bucket may hold: more have one id, or few. Judging them takes 600 MB."""
 KEPT_SECONDS = 3 * 86_400
 """The age at which what a killed run left is removed."""
 
@@ -43,16 +45,16 @@ class IdBuckets:
         self._number = max(1, -(-expected // ROWS))
         self._waiting: list[NDArray[Any]] = []
         self._sizes = [0] * self._number
-        try:
+        with _writing(home):
             _remove_old(home)
             private.make_folder(self.folder)
-        except OSError as error:
-            raise UsageError(f"cannot be written: {error.strerror}", where=str(home)) from None
         self.saved = self._opened()
 
     def _opened(self) -> dict[str, Any] | None:
         try:
             kept: dict[str, Any] = json.loads((self.folder / "progress.json").read_bytes())
+            if kept["began"] < (time.time() - KEPT_SECONDS) * 1000:
+                raise ValueError
             self._number, self._sizes = len(kept["sizes"]), kept["sizes"]
             for number, size in enumerate(self._sizes):
                 if size:
@@ -65,9 +67,10 @@ class IdBuckets:
         return kept
 
     def restart(self) -> None:
-        """Begin anew: what an earlier run kept is removed. Raises OSError."""
+        """Remove what an earlier run kept. Raises UsageError."""
         self.remove()
-        private.make_folder(self.folder)
+        with _writing(self.folder):
+            private.make_folder(self.folder)
         self._sizes = [0] * self._number
 
     def _file(self, number: int) -> Path:
@@ -79,7 +82,12 @@ class IdBuckets:
         return sum(map(len, self._waiting)) >= ROWS
 
     def save(self, progress: dict[str, Any]) -> None:
-        """Write the rows, and how far the run has come. Raises OSError, IncompleteError."""
+        """Write the rows, and how far the run has come.
+
+        progress: as JSON; `began`: epoch ms, when the run that is continued began. Raises
+        UsageError if the folder cannot be written, IncompleteError for too many rows of one id:
+        then the files are removed.
+        """
         import numpy as np
 
         rows = np.concatenate(self._waiting or [np.zeros(0, FIELDS)])
@@ -87,21 +95,24 @@ class IdBuckets:
         bucket = (rows["id"][:, 0] >> np.uint64(32)) % np.uint64(self._number)
         order = np.argsort(bucket, kind="stable")
         ends = np.searchsorted(bucket[order], np.arange(self._number + 1, dtype=np.uint64))
-        for number, (begin, end) in enumerate(pairwise(ends.tolist())):
-            if begin < end:
-                self._append(number, rows[order[begin:end]])
-        os.sync()  # once, not for each of hundreds of files
+        self._refuse_few_ids(np.diff(ends) * rows.itemsize, MOST * rows.itemsize)
+        with _writing(self.folder):
+            for number, (begin, end) in enumerate(pairwise(ends.tolist())):
+                if begin < end:
+                    with self._file(number).open("ab") as file:
+                        file.write(rows[order[begin:end]].tobytes())
+                    self._sizes[number] += (end - begin) * rows.itemsize
+            os.sync()  # once, not for each of hundreds of files
         write_whole(
             self.folder / "progress.json",
             json.dumps({**progress, "sizes": self._sizes}).encode(),
             mode=0o600,
         )
 
-    def _append(self, number: int, rows: "NDArray[Any]") -> None:
-        with self._file(number).open("ab") as file:
-            file.write(rows.tobytes())
-        self._sizes[number] += rows.nbytes
-        if self._sizes[number] > MOST * rows.itemsize:
+    def _refuse_few_ids(self, more: "NDArray[Any]", most: int) -> None:
+        """Refuse before anything is written. more: by bucket; bytes. Raises IncompleteError."""
+        if int((more + self._sizes).max()) > most:
+            self.remove()
             raise IncompleteError(
                 "too many records have the same id, or few ids",
                 remedy="name an id that each input has of its own: --by",
@@ -113,7 +124,9 @@ class IdBuckets:
 
         for number, size in enumerate(self._sizes):
             if size:
-                yield np.fromfile(self._file(number), FIELDS)
+                with _writing(self.folder):
+                    rows = np.fromfile(self._file(number), FIELDS)
+                yield rows
 
     def remove(self) -> None:
         """Remove the files: the run has ended, or cannot be continued."""
@@ -132,6 +145,16 @@ def rows_of(
     return rows
 
 
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise UsageError, which names the folder, for an OSError: a full disk, no permission."""
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot be written or read: {error.strerror}"
+        raise UsageError(text, where=str(folder), remedy="set EOCTL_STATE_DIR") from None
+
+
 def _remove_old(home: Path) -> None:
     for folder in home.glob("*") if home.exists() else ():
         if time.time() - folder.stat().st_mtime > KEPT_SECONDS:
@@ -139,5 +162,5 @@ def _remove_old(home: Path) -> None:
 
 
 def key_of(parts: Sequence[object]) -> str:
-    """Return the key of a request: the run is continued only by one with equal parts."""
-    return json.dumps(parts, default=str)
+    """Return the key of a request: a run is continued by one of equal parts, and of this eoctl."""
+    return json.dumps([__version__, *parts], default=str)

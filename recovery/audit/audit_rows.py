@@ -270,14 +270,14 @@ class AuditEndToEndRow(Row):
 
     no-output: inputs before the cut that have none; with `proven` false it may only be deleted.
     repeated: more outputs than inputs have the id. aborted-input: outputs of an input that was
-    aborted.
+    aborted. With `proven` false an input that was not read may have the id of these.
     """
 
     finding: Literal["no-output", "repeated", "aborted-input"]
     records: Annotated[
         int, Meta(description="inputs without an output, outputs too many, or of aborted inputs")
     ]
-    proven: Annotated[bool, Meta(description="false: retention or compaction may have taken it")]
+    proven: Annotated[bool, Meta(description="false: it may be deleted, or its input not read")]
     inputs: Annotated[list[RecordPlace], Meta(description="the first that have the id")]
     outputs: Annotated[list[RecordPlace], Meta(description="the first that have the id")]
 

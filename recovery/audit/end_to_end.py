@@ -38,7 +38,8 @@ class Reach:
 
     inputs, outputs: how many ranges; those of the inputs are numbered first. last: the last input
     that has an output, -1: none has. first: [input range, output range] the first input with an
-    output there, NEVER: none.
+    output there, NEVER: none. Only ids of one input count: of several, the output may be a later
+    one's.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -57,7 +58,8 @@ class Reach:
         have = inputs & (by_id.place < by_id.count(OUTPUT)[by_id.group])
         np.maximum.at(self.last, rows["range"][have], rows["offset"][have])
         begin = np.full(by_id.groups, -1, np.int64)
-        at = np.flatnonzero(inputs & (by_id.place == 0))
+        single = by_id.count(INPUT) + by_id.count(INPUT_ABORTED) == 1
+        at = np.flatnonzero(inputs & single[by_id.group])
         begin[by_id.group[at]] = at
         made = outputs & (begin[by_id.group] >= 0)
         source = rows[begin[by_id.group[made]]]
@@ -82,17 +84,20 @@ class Cut(Value):
     """What each input partition must have brought, by range of the inputs.
 
     ends: inputs from this offset on may still wait. proven_after: see `Reach.proven_after`.
+    inputs_known: no input that was not read can have the id of one of these outputs.
     """
 
     ends: "NDArray[np.int64]"
     proven_after: "NDArray[np.int64]"
+    inputs_known: bool = True
 
 
 class Found(NamedTuple):
     """One id that did not come through once.
 
     kind: no-output, repeated, or aborted-input: an output of an input that was aborted. records:
-    inputs without an output, or outputs too many. proven: False if a missing output may be deleted.
+    inputs without an output, or outputs too many. proven: False if a missing output may be deleted,
+    or if an input that was not read may have the id.
     inputs, outputs: the first of each.
     """
 
@@ -152,9 +157,11 @@ class Judged:
             ("aborted-input", from_aborted),
         ]
         for kind, chosen in found:
-            self.found += by_id.found(kind, chosen, proven, self._places, self._most)
-            self.findings += by_id.ids_of(chosen & proven if kind == "no-output" else chosen)
-        self.found = sorted(self.found, key=lambda f: f.inputs[0][:3])[: self._most]
+            shown = chosen & (proven if kind == "no-output" else self._cut.inputs_known)
+            self.found += by_id.found(kind, chosen, shown, self._places, self._most)
+            self.findings += by_id.ids_of(shown)
+        self.found = sorted(self.found, key=lambda f: (not f.proven, f.inputs[0][:3]))
+        del self.found[self._most :]
 
 
 def _count(counts: "NDArray[np.int64]", ranges: "NDArray[np.int32]") -> None:
@@ -214,10 +221,13 @@ class _ById:
         places: Sequence[TopicPartition],
         most: int,
     ) -> Iterator[Found]:
-        """Yield the findings of the ids that have chosen rows."""
+        """Yield the findings of the ids that have chosen rows, those of proven ones first."""
         import numpy as np
 
-        for number in np.unique(self.group[chosen])[:most].tolist():
+        unproven = np.bincount(self.group[chosen & ~proven], minlength=self.groups) > 0
+        groups = np.unique(self.group[chosen])
+        groups = groups[np.argsort(unproven[groups], kind="stable")]
+        for number in groups[:most].tolist():
             begin, end = np.searchsorted(self.group, [number, number + 1]).tolist()
             here = slice(begin, end)
             rows = self.rows[here]
@@ -225,7 +235,7 @@ class _ById:
             yield Found(
                 kind,
                 int(chosen[here].sum()),
-                kind != "no-output" or bool(proven[here][chosen[here]].all()),
+                not unproven[number],
                 _copies(rows[np.isin(rows["kind"], given)], places),
                 _copies(rows[~np.isin(rows["kind"], given)], places),
             )

@@ -6,7 +6,7 @@ an output. Both topics are read once; records meet in files (`id_buckets`). The 
 `recovery.audit.end_to_end`.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any
 from eoctl.engine.audit_reading import Failed, not_read
 from eoctl.engine.id_buckets import IdBuckets, key_of, rows_of
 from eoctl.host.clock import now_ms
-from eoctl.kafka.ask.configs import topic_configs
-from eoctl.kafka.ask.groups import find_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
-from eoctl.kafka.read.committed import with_offsets
-from eoctl.operations.audit.end_to_end_rows import EndToEnd, Tally, end_to_end_answer, readers
+from eoctl.operations.audit.end_to_end_rows import (
+    EndToEnd,
+    Tally,
+    compacted_topics,
+    end_to_end_answer,
+    group_commits,
+    readers,
+    unproven,
+)
 from eoctl.operations.audit.mirror import STABLE, topic_id
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, resolve
 from eoctl.stores.locks.running import only_one
@@ -34,8 +39,8 @@ from recovery.audit.end_to_end import (
     Judged,
     Reach,
 )
-from recovery.errors import EoctlError, IncompleteError, UsageError
-from recovery.facts import Missing, TopicPartition
+from recovery.errors import EoctlError, UsageError
+from recovery.facts import Missing
 from recovery.formats.columns import ABORTED, OPEN, ColumnBatch
 from recovery.selectors import Selector
 from recovery.shared.log_position import LogPosition
@@ -70,12 +75,14 @@ class EndToEndRequest(Value):
 
 
 class Scope(Value):
-    """What is read. cuts: by input, None: see EndToEndRequest. began: epoch ms."""
+    """What is read. cuts: by input, None: see EndToEndRequest. doubts: cuts that are not proven.
+    began: epoch ms."""
 
     inputs: tuple[Resolved, ...]
     outputs: tuple[Resolved, ...]
     cuts: tuple[int | None, ...]
     missing: tuple[Missing, ...]
+    doubts: tuple[Missing, ...]
     began: int
 
     @property
@@ -95,8 +102,10 @@ async def audit_end_to_end(
         raise UsageError("it would be compared with itself", where=request.topics[0])
     ids = [await topic_id(cluster, topic) for topic in request.topics]
     by = {**request.by.as_dict(), "crc": reading.check_crc}
-    words = [request.start.text, request.cut and request.cut.text, request.group]
-    key = key_of([cluster.cluster_id, request.topics, ids, request.source.partitions, by, words])
+    # "2h ago" is another instant in the next run, which is not continued from this one
+    bounds = [(b.kind, b.value) for b in (request.start, request.cut) if b is not None]
+    parts = [request.topics, ids, request.source.partitions, by, bounds, request.group]
+    key = key_of([cluster.cluster_id, *parts])
     with only_one("audit end-to-end", key, "pair of topics"):
         scope = await _scope(cluster, request)
         buckets = IdBuckets(key, sum(r.end - r.start for r in scope.ranges))
@@ -104,15 +113,18 @@ async def audit_end_to_end(
         if buckets.saved is not None:
             await run.continue_from(buckets.saved)
         await run.read()
-        result = run.judged(await _may_lack(cluster, request.topics[1]))
-        if not run.failed:
-            buckets.remove()
-    result.readers, result.readers_known = await readers(cluster, result)
-    return end_to_end_answer(cluster.cluster_id, request.topics, request.by.text, result)
+        result = run.judged(await compacted_topics(cluster, request.topics))
+        result.readers, result.readers_known = await readers(cluster, result)
+        answer = end_to_end_answer(cluster.cluster_id, request.topics, request.by.text, result)
+        # what could not be read is no reason to keep these ends: the next run has newer ones
+        buckets.remove()
+    return answer
 
 
 async def _scope(cluster: Cluster, request: EndToEndRequest) -> Scope:
-    commits = None if request.group is None else await _commits(cluster, request)
+    commits, doubts = None, list[Missing]()
+    if request.group is not None:
+        commits, doubts = await group_commits(cluster, request.group, request.topics[0])
     began = now_ms()
     outputs, missing = await resolve(cluster, [request.output], request.start, WATERMARK)
     inputs, more = await resolve(cluster, [request.source], request.start, request.cut or STABLE)
@@ -121,43 +133,13 @@ async def _scope(cluster: Cluster, request: EndToEndRequest) -> Scope:
         cut = None if request.cut is None else r.end
         if commits is not None:
             cut = min(r.end, commits.get(r.topic_partition, r.start))
+            if r.end > r.start and r.topic_partition not in commits:
+                text = f"{request.group} has committed nothing here: none of its inputs is judged; "
+                doubts.append(unproven(r.topic_partition, text + "say up to where with --end"))
         cuts.append(cut)
     whole = [replace(r, end=max(r.start, r.last_stable_offset)) for r in inputs]
-    return Scope(tuple(whole), tuple(outputs), tuple(cuts), (*missing, *more), began)
-
-
-async def _commits(cluster: Cluster, request: EndToEndRequest) -> dict[TopicPartition, int]:
-    """Return what the group has committed of the input. Raises IncompleteError, UsageError."""
-    assert request.group is not None
-    metadata = await cluster.metadata([request.topics[0]])
-    partitions = [p.topic_partition for p in metadata.topics[request.topics[0]].partitions]
-    groups, missing = await find_groups(cluster, [request.group])
-    groups, more = await with_offsets(cluster, groups, partitions)
-    if unseen := [*missing, *more]:
-        text = f"{unseen[0].error}: {unseen[0].detail}"
-        raise IncompleteError(text, where=f"group {request.group}")
-    offsets = [
-        o for g in groups for o in g.offsets if o.committed_offset is not None and not o.is_share
-    ]
-    commits = {o.topic_partition: o.committed_offset or 0 for o in offsets}
-    if not commits:
-        raise UsageError(
-            f"it has committed nothing of {request.topics[0]}", where=f"group {request.group}"
-        )
-    at = {
-        o.topic_partition: LogPosition(o.committed_offset or 0, o.leader_epoch, "commit")
-        for o in offsets
-    }
-    remedy = "its log was cut off since the commit: say up to where with --end"
-    await positions.refuse_other_logs(cluster, at, remedy)
-    return commits
-
-
-async def _may_lack(cluster: Cluster, output: str) -> bool:
-    """Return whether compaction may have taken outputs; hidden settings prove nothing."""
-    configs, _ = await topic_configs(cluster, [output], ("cleanup.policy",))
-    policy = configs.get(output, {}).get("cleanup.policy")
-    return policy is None or "compact" in policy
+    failed = (*missing, *more)
+    return Scope(tuple(whole), tuple(outputs), tuple(cuts), failed, tuple(doubts), began)
 
 
 @dataclass
@@ -169,6 +151,7 @@ class _Run:
     scope: Scope
     failed: Failed = field(default_factory=dict)
     tallies: list[Tally] = field(init=False)
+    continued: bool = False
 
     def __post_init__(self) -> None:
         self.tallies = [Tally(position=r.start) for r in self.scope.ranges]
@@ -183,6 +166,7 @@ class _Run:
             outputs,
             tuple(saved["cuts"]),
             tuple(Missing(**m) for m in saved["missing"]),
+            tuple(Missing(**m) for m in saved["doubts"]),
             saved["began"],
         )
         tallies = [Tally(**t) for t in saved["tallies"]]
@@ -197,7 +181,7 @@ class _Run:
             starts.get(r.topic_partition, NEVER) <= max(t.position, r.start)
             for r, t in zip(scope.ranges, tallies, strict=True)
         ):
-            self.scope, self.tallies = scope, tallies
+            self.scope, self.tallies, self.continued = scope, tallies, True
         else:
             self.buckets.restart()
 
@@ -208,18 +192,28 @@ class _Run:
         for number, (r, tally) in enumerate(self._both()):
             if tally.position >= r.end:
                 continue
-            parts = columns(
-                self.cluster, replace(r, start=tally.position), r.end, self.reading, told
-            )
-            try:
-                async with aclosing(parts):
-                    async for part in parts:
-                        rows = self._rows(number, part)
-                        if self.buckets.add(rows):
-                            self.buckets.save(self._kept())
-            except EoctlError as error:
-                self.failed[r.topic_partition] = not_read(r.topic_partition, error)
+            parts = self._parts(number, told)
+            async with aclosing(parts):
+                async for rows in parts:
+                    if self.buckets.add(rows):
+                        self.buckets.save(self._kept())
         self.buckets.save(self._kept())
+
+    async def _parts(
+        self, number: int, told: Callable[[int, int], None]
+    ) -> "AsyncGenerator[NDArray[Any], None]":
+        """Yield the rows of a partition; note it if it cannot be read."""
+        r, tally = self.scope.ranges[number], self.tallies[number]
+        rest = replace(r, start=tally.position)
+        parts = columns(self.cluster, rest, r.end, self.reading, told, control=True)
+        try:
+            async with aclosing(parts):
+                async for part in parts:
+                    yield self._rows(number, part)
+            tally.holes += r.end - tally.position
+            tally.position = r.end
+        except EoctlError as error:
+            self.failed[r.topic_partition] = not_read(r.topic_partition, error)
 
     def _both(self) -> list[tuple[Resolved, Tally]]:
         return list(zip(self.scope.ranges, self.tallies, strict=True))
@@ -244,7 +238,8 @@ class _Run:
 
         r, tally = self.scope.ranges[number], self.tallies[number]
         is_input = number < len(self.scope.inputs)
-        part = part.select((part.offset >= tally.position) & (part.offset < r.end))
+        with_markers = part.select((part.offset >= tally.position) & (part.offset < r.end))
+        part = with_markers.select(~with_markers.is_control)
         outcome = part.outcome
         kind = np.where(outcome == ABORTED, INPUT_ABORTED, INPUT)
         keep = outcome != OPEN
@@ -256,9 +251,10 @@ class _Run:
         visible = kind == (INPUT if is_input else OUTPUT)
         tally.without_id += int((visible & ~has).sum())
         tally.count(part.offset, outcome)
-        if len(part):
-            tally.position = int(part.offset[-1]) + 1
-            tally.epoch = int(part.leader_epoch[-1])
+        if len(with_markers):
+            end = int(with_markers.offset[-1]) + 1
+            tally.holes += end - tally.position - len(with_markers)
+            tally.position, tally.epoch = end, int(with_markers.leader_epoch[-1])
         return rows_of(ids[has], kept.offset[has], kept.timestamp[has], number, kind[has])
 
     def _ids(
@@ -272,35 +268,70 @@ class _Run:
             return ids, np.ones(len(part), np.bool_)
         return digests(by, part)
 
-    def judged(self, may_lack: bool) -> EndToEnd:
-        """Judge what was read. may_lack: compaction may have taken outputs."""
+    def _all_read(self, topic: str, compacted: Collection[str]) -> bool:
+        """Return whether no record is missing after the start of each of the topic's partitions."""
+        failed = (*self.scope.missing, *self.failed.values())
+        return topic not in compacted and not (
+            any(m.topic in (None, topic) for m in failed)
+            or any(t.holes for r, t in self._both() if r.topic == topic)
+        )
+
+    def _proven_after(
+        self, reach: Reach, partitions_known: bool, compacted: Collection[str]
+    ) -> "NDArray[np.int64]":
+        """Return from where on a missing output is proven, by input. compacted: topics."""
         import numpy as np
 
         inputs, outputs = self.scope.inputs, self.scope.outputs
-        reach = Reach(len(inputs), len(outputs))
-        for rows in self.buckets:
-            reach.add(rows)
-        after = reach.proven_after(np.array([r.start > 0 for r in outputs], np.bool_))
-        if may_lack or any(r.topic_partition in self.failed for r in outputs):
-            after = np.full(len(inputs), NEVER, np.int64)
+        cut_off = np.array([r.start > 0 for r in outputs], np.bool_)
+        after = reach.proven_after(cut_off)
+        if (
+            not self._all_read(self.request.topics[1], compacted)
+            or any(t.without_id for t in self.tallies[len(inputs) :])
+            or (cut_off.any() and not partitions_known)
+        ):
+            after[:] = NEVER
+        doubted = {m.topic_partition for m in self.scope.doubts}
+        after[[r.topic_partition in doubted for r in inputs]] = NEVER
+        return after
+
+    def _ends(self, reach: Reach) -> "NDArray[np.int64]":
+        """Return the offset from which on inputs may still wait, by input."""
         ends = reach.last + 1
-        for number, (r, cut) in enumerate(zip(inputs, self.scope.cuts, strict=True)):
+        for number, (r, cut) in enumerate(zip(self.scope.inputs, self.scope.cuts, strict=True)):
             if cut is not None:
                 ends[number] = cut
             if r.topic_partition in self.failed:
                 ends[number] = 0
-        judged = Judged(
-            [r.topic_partition for r in self.scope.ranges], Cut(ends, after), self.reading.most
+        return ends
+
+    def judged(self, compacted: Collection[str]) -> EndToEnd:
+        """Judge what was read. compacted: topics whose records compaction may have taken."""
+        inputs, outputs = self.scope.inputs, self.scope.outputs
+        by_place = self.request.by.kind == "source"  # such an id has one input, wherever it is
+        partitions_known = by_place or (
+            self.request.source.partitions is None
+            and self._all_read(self.request.topics[0], compacted)
         )
+        inputs_known = by_place or (partitions_known and all(r.start == 0 for r in inputs))
+        reach = Reach(len(inputs), len(outputs))
+        for rows in self.buckets:
+            reach.add(rows)
+        ends = self._ends(reach)
+        cut = Cut(ends, self._proven_after(reach, partitions_known, compacted), inputs_known)
+        judged = Judged([r.topic_partition for r in self.scope.ranges], cut, self.reading.most)
         for rows in self.buckets:
             judged.add(rows)
         return EndToEnd(
-            self.scope.inputs,
-            self.scope.outputs,
+            inputs,
+            outputs,
             self.tallies,
             judged,
             ends.tolist(),
             (*self.scope.missing, *self.failed.values()),
             self.scope.began,
             cut_known=[cut is not None for cut in self.scope.cuts],
+            inputs_known=inputs_known,
+            doubts=self.scope.doubts,
+            continued=self.continued,
         )

@@ -30,6 +30,7 @@ from recovery.audit.audit_rows import (
 )
 from recovery.plurals import count, counted
 from recovery.quoting import some
+from recovery.times import rfc3339
 
 MOST_FOREIGN = 3  # markers that nobody decided, in the closing sentence
 
@@ -206,6 +207,8 @@ def _end_to_end_summary(answer: Answer) -> str:
         text += f"; {counted(aborted, 'output was', 'outputs were')} aborted"
         if groups:
             text += f", and came to {some(groups)} if they read with read_uncommitted"
+    if answer.extra["continued"]:
+        text += f"; continued from a run of {rfc3339(answer.collected_at)}, up to its ends"
     return with_gaps(text, answer)
 
 

@@ -1,6 +1,7 @@
 """End to end: ids that did not come through once, against a count by hand; kills are continued."""
 
 import random
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoctl.engine import id_buckets
-from eoctl.engine.id_buckets import IdBuckets, rows_of
+from eoctl.engine.id_buckets import IdBuckets, key_of, rows_of
 from recovery.audit.end_to_end import (
     FIELDS,
     INPUT,
@@ -23,7 +24,7 @@ from recovery.audit.end_to_end import (
     Judged,
     Reach,
 )
-from recovery.errors import IncompleteError
+from recovery.errors import IncompleteError, UsageError
 from recovery.facts import TopicPartition
 from tests.share import share
 
@@ -62,6 +63,7 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
     records = world(rng, 12)
     ends = [rng.randrange(len(records) + 1) for _ in range(2)]
     after = [rng.choice((-1, rng.randrange(len(records) + 1))) for _ in range(2)]
+    inputs_known = rng.random() < 0.5
     by_id: dict[int, list[Record]] = defaultdict(list)
     for one in records:
         by_id[one[0]].append(one)
@@ -69,6 +71,8 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
         ("lost", "unproven", "pending", "behind", "repeated", "from_aborted", "unknown"), 0
     )
     rows: dict[tuple[str, int], int] = {}
+    proven: dict[tuple[str, int], bool] = {}
+    ids_with_proof: set[tuple[str, int]] = set()
     for name, mine in by_id.items():
         kinds = {k: [r for r in mine if r[3] == k] for k in range(4)}
         # those before the cut come first, each in the order of partition and offset
@@ -82,8 +86,11 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
             elif n < open_:
                 counts["pending"] += 1
             else:
-                counts["lost" if offset > after[place] else "unproven"] += 1
-                rows["no-output", name] = rows.get(("no-output", name), 0) + 1
+                lost, which = offset > after[place], ("no-output", name)
+                counts["lost" if lost else "unproven"] += 1
+                rows[which] = rows.get(which, 0) + 1
+                proven[which] = proven.get(which, True) and lost
+                ids_with_proof |= {which} if lost else set()
         given_, made = len(kinds[INPUT]), len(kinds[OUTPUT])
         if given_ and made > given_:
             counts["repeated"] += made - given_
@@ -93,15 +100,28 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
             counts[kind] += made
             if kind == "from_aborted":
                 rows["aborted-input", name] = made
-    judged = Judged(PLACES, Cut(np.array(ends), np.array(after)), most=1000)
+    for which in rows:
+        if which[0] != "no-output":
+            proven[which] = inputs_known
+            ids_with_proof |= {which} if inputs_known else set()
+    judged = Judged(PLACES, Cut(np.array(ends), np.array(after), inputs_known), most=1000)
     for bucket in range(number):
         judged.add(table([r for r in records if r[0] % number == bucket]))
     assert {name: int(getattr(judged, name).sum()) for name in counts} == counts
     names = {offset: name for name, offset, _, _ in records}
     found = {(f.kind, names[f.inputs[0].offset]): f.records for f in judged.found}
     assert found == rows
-    proven = {kind for kind in judged.found if kind.proven}
-    assert judged.findings >= len(proven)
+    shown = {(f.kind, names[f.inputs[0].offset]): f.proven for f in judged.found}
+    assert shown == proven
+    assert judged.findings == len(ids_with_proof)
+
+
+def test_a_proven_finding_is_shown_before_others() -> None:
+    for bucket in ([0, 1], [0], [1]):
+        judged = Judged(PLACES, Cut(np.array([9, 9]), np.array([4, 4])), most=1)
+        for ids in (bucket, [n for n in (0, 1) if n not in bucket]):
+            judged.add(table([(n, 4 + n, 0, INPUT) for n in ids]))
+        assert [(f.proven, f.inputs[0].offset) for f in judged.found] == [(True, 5)]
 
 
 @given(seed=st.integers(0, 2**32))
@@ -113,15 +133,25 @@ def test_how_far_outputs_reach_and_where_they_begin(seed: int) -> None:
     inputs = [(name, offset, offset % 2, INPUT) for offset, name in enumerate(names)]
     chosen = [one for one in inputs if rng.random() < 0.5]
     outputs = [(name, at, rng.choice((2, 3)), OUTPUT) for at, (name, _, _, _) in enumerate(chosen)]
+    again = {name for name in names if rng.random() < 0.2}  # their output may be the second one's
+    inputs += [
+        (name, 100 + n, n % 2, rng.choice((INPUT, INPUT_ABORTED))) for n, name in enumerate(again)
+    ]
     reach = Reach(2, 2)
     for bucket in range(3):
         reach.add(table([r for r in (*inputs, *outputs) if r[0] % 3 == bucket]))
     placed = {name: place for name, _, place, _ in outputs}
     for source in range(2):
-        mine = [(offset, placed[name]) for name, offset, place, _ in chosen if place == source]
-        assert reach.last[source] == max((o for o, _ in mine), default=-1)
+        have = [
+            min(
+                (place, offset) for one, offset, place, kind in inputs if one == n and kind == INPUT
+            )
+            for n in placed
+        ]
+        assert reach.last[source] == max((o for place, o in have if place == source), default=-1)
         for out in (2, 3):
-            first = min((o for o, place in mine if place == out), default=NEVER)
+            sure = [r for r in chosen if r[0] not in again and r[2] == source]
+            first = min((o for name, o, *_ in sure if placed[name] == out), default=NEVER)
             assert reach.first[source, out - 2] == first
     cut_off = np.array([True, False])
     assert reach.proven_after(cut_off).tolist() == reach.first[:, 0].tolist()
@@ -142,14 +172,15 @@ def test_a_killed_run_keeps_what_it_had_saved(
     killed = IdBuckets("a", 3 * id_buckets.ROWS)
     assert killed.saved is None
     killed.add(first)
-    killed.save({"at": 1})
+    now = time.time() * 1000
+    killed.save({"at": 1, "began": now})
     with (killed.folder / "0.rows").open("ab") as file:
         file.write(lost.tobytes()[:1_001])  # it was killed while it wrote
     again = IdBuckets("a", 3 * id_buckets.ROWS)
     assert again.saved is not None
     assert again.saved["at"] == 1
     again.add(second)
-    again.save({"at": 2})
+    again.save({"at": 2, "began": now})
     buckets = list(again)
     assert len(buckets) == 3
     both = np.sort(np.concatenate(buckets), order=["offset", "id"])
@@ -157,6 +188,13 @@ def test_a_killed_run_keeps_what_it_had_saved(
     assert IdBuckets("b", 1).saved is None, "another request"
     (again.folder / "1.rows").write_bytes(b"")
     assert IdBuckets("a", 1).saved is None, "what is damaged is read again"
+    old = IdBuckets("c", 1)
+    old.save({"began": now - 1000 * (id_buckets.KEPT_SECONDS + 1)})
+    assert IdBuckets("c", 1).saved is None, "its ends are old, though it was saved just now"
+    key = key_of(["a"])
+    assert key == key_of(["a"]) != key_of(["b"])
+    monkeypatch.setattr(id_buckets, "__version__", "0.0.1")
+    assert key != key_of(["a"]), "of another eoctl, which may write otherwise"
 
 
 def test_few_ids_are_refused_before_they_fill_the_memory(
@@ -164,8 +202,23 @@ def test_few_ids_are_refused_before_they_fill_the_memory(
 ) -> None:
     monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
     monkeypatch.setattr(id_buckets, "MOST", 100)
-    buckets = IdBuckets("a", 10)
-    ids = np.ones((101, 2), np.uint64)
-    buckets.add(rows_of(ids, np.arange(101), np.zeros(101), 0, OUTPUT))
+    monkeypatch.setattr(id_buckets, "ROWS", 100)
+    buckets = IdBuckets("a", 200)
+    buckets.add(rows_of(np.zeros((1, 2)), np.arange(1), np.zeros(1), 0, INPUT))
+    buckets.save({"began": time.time() * 1000})
+    ids = np.zeros((151, 2), np.uint64)
+    ids[101:, 0] = np.arange(1, 51) << 32  # in both buckets
+    buckets.add(rows_of(ids, np.arange(151), np.zeros(151), 0, OUTPUT))
     with pytest.raises(IncompleteError, match="the same id"):
-        buckets.save({})
+        buckets.save({"began": 0})
+    assert not buckets.folder.exists(), "nor are the rows of the other bucket kept"
+
+
+def test_a_full_disk_is_said_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    buckets = IdBuckets("a", 10)
+    buckets.add(rows_of(np.ones((9, 2)), np.arange(9), np.zeros(9), 0, OUTPUT))
+    (buckets.folder / "0.rows").symlink_to("/dev/full")
+    with pytest.raises(UsageError, match="No space left on device") as raised:
+        buckets.save({"began": 0})
+    assert raised.value.where == str(buckets.folder)
