@@ -235,11 +235,14 @@ def _name(data: "TableData", row: "TableRow") -> str:
 
 
 def page_title(
-    s: "Snapshot | None", feed: "Feed", location: Location, trail: "Sequence[Location]"
+    s: "Snapshot | None",
+    feed: "Feed",
+    answer: "Answer | None",
+    location: Location,
+    trail: "Sequence[Location]",
 ) -> Titles:
     """Return the way that led to a page, its subject, and its age."""
     view, about = location.view, location.about
-    answer = page_answer(s, location)
     at = answer.collected_at if answer else None
     way = "".join(f" {_crumb(place)} >" for place in trail)
     named = visible(about) if about else "the worst partition" if view is WHY else ""

@@ -191,11 +191,17 @@ class Layout(App[str]):
         """Return what the page shows; None on a table, and until the page has its answer."""
         if self.location.view.kind != "page":
             return None
-        return fixed_lines.page_answer(self.snapshot, self.place)
+        place = self._recorded_place
+        return None if place is None else fixed_lines.page_answer(self.snapshot, place)
 
     @property
     def place(self) -> Location:
         """Return the location; of the worst partition in a recording, the page that it has."""
+        return self._recorded_place or self.location
+
+    @property
+    def _recorded_place(self) -> Location | None:
+        """Return the location as `place`; None if the recording has no page of the worst one."""
         if self.feed.replay and self.frame is not None and self.location == Location(WHY):
             from tui import panes
 
@@ -372,7 +378,7 @@ class Layout(App[str]):
     # titles are drawn again each second, since they show an age
 
     def page_title(self) -> Titles:
-        return fixed_lines.page_title(self.snapshot, self.feed, self.place, self.trail)
+        return fixed_lines.page_title(self.snapshot, self.feed, self.answer, self.place, self.trail)
 
     def story_title(self) -> Titles:
         data = self.table.state.data
