@@ -132,10 +132,10 @@ def test_the_page_of_the_worst_finding_is_recorded_though_another_row_is_first()
             assert frame is not None
             table = frame.tables["overview"]
             first = replace(table.rows[0], key="broker 2", judged=None, opens=None)
-            table = replace(table, rows=[first, *table.rows])
+            table = replace(table, rows=(first, *table.rows))
             asked: dict[str, object] = {}
             feed = SimpleNamespace(want=lambda **changes: asked.update(changes))
-            follow_worst(feed, replace(frame, tables={"overview": table}))  # type: ignore[arg-type]
+            follow_worst(feed, replace(frame, tables={"overview": table}))
             assert asked == {"why": "orders:2", "strip": "orders:2"}
 
     run(test)
