@@ -1,7 +1,6 @@
 """Draw the fixed lines from values: header, tabs, panels' titles, status, footer."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from recovery.answers import Answer
     from tui.feed.asking import Feed
     from tui.feed.frame import Frame
+    from tui.feed.recording import Writer
     from tui.widgets.table import Table
     from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
@@ -92,7 +92,7 @@ def head_lines(
     if frame is not None and frame.position is not None:
         at, of = frame.position
         words.append((f"  REPLAY {at:>{len(str(of))}}/{of}", "head"))
-    words.append((_recording(feed), "head"))
+    words.append((_recording(feed, paused), "head"))
     if feed.label:
         words.append((f"  {feed.label}{_made_at(feed) if frame else ''}", "head"))
     if paused:
@@ -109,15 +109,12 @@ def head_lines(
     return spread(tuple(words), right, width, fill="head"), _tabs(view, width)
 
 
-def _recording(feed: "Feed") -> str:
-    """Return how large the file is into which a feed records; nothing if it does not."""
-    path: Path | None = getattr(feed, "record", None)
-    if path is None:
+def _recording(feed: "Feed", paused: bool) -> str:
+    """Return how large the file is into which a feed records; nothing if it does not now."""
+    writer: Writer | None = getattr(feed, "writer", None)
+    if writer is None or paused or not writer.recording:
         return ""
-    try:
-        return f"  RECORDING {size(path.stat().st_size)}"
-    except OSError:  # it was taken away
-        return "  RECORDING"
+    return f"  RECORDING {size(writer.size)}"
 
 
 def _slider(frame: "Frame", room: int, feed: "Feed") -> str:
@@ -235,11 +232,14 @@ def _name(data: "TableData", row: "TableRow") -> str:
 
 
 def page_title(
-    s: "Snapshot | None", feed: "Feed", location: Location, trail: "Sequence[Location]"
+    s: "Snapshot | None",
+    feed: "Feed",
+    answer: "Answer | None",
+    location: Location,
+    trail: "Sequence[Location]",
 ) -> Titles:
     """Return the way that led to a page, its subject, and its age."""
     view, about = location.view, location.about
-    answer = page_answer(s, location)
     at = answer.collected_at if answer else None
     way = "".join(f" {_crumb(place)} >" for place in trail)
     named = visible(about) if about else "the worst partition" if view is WHY else ""

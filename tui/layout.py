@@ -25,6 +25,7 @@ from tui.screens.views import (
     VIEWS,
     WHY,
     Location,
+    View,
 )
 from tui.widgets.edges import Titles
 from tui.widgets.grid import Needs, Panels, regions
@@ -32,7 +33,7 @@ from tui.widgets.heat import HeatMap
 from tui.widgets.lines import Bar, Line, flowed
 from tui.widgets.panel import Panel, PicturePanel
 from tui.widgets.table import Table
-from tui.widgets.table_state import TableState
+from tui.widgets.table_state import Filter, TableState
 from tui.widgets.tables import TableData
 from tui.widgets.themes import begin_in
 
@@ -108,6 +109,8 @@ class Layout(App[str]):
         self._pointed: str | None = None  # the row whose story is shown
         self.rested: str | None = None  # the last row on which the cursor rested
         self._story_lines = 0  # the most lines of a story since this screen was opened
+        self._list_rows = 0  # and rows of its list, with the same filter
+        self._listed: tuple[TableState | None, Filter | None] = (None, None)
         self.status = Bar(1, name="status")
         self.prompt = Prompt(self.refocus)
         self.foot = Bar(1, name="foot")
@@ -191,11 +194,17 @@ class Layout(App[str]):
         """Return what the page shows; None on a table, and until the page has its answer."""
         if self.location.view.kind != "page":
             return None
-        return fixed_lines.page_answer(self.snapshot, self.place)
+        place = self._recorded_place
+        return None if place is None else fixed_lines.page_answer(self.snapshot, place)
 
     @property
     def place(self) -> Location:
         """Return the location; of the worst partition in a recording, the page that it has."""
+        return self._recorded_place or self.location
+
+    @property
+    def _recorded_place(self) -> Location | None:
+        """Return the location as `place`; None if the recording has no page of the worst one."""
         if self.feed.replay and self.frame is not None and self.location == Location(WHY):
             from tui import panes
 
@@ -256,7 +265,7 @@ class Layout(App[str]):
         paged = view.kind == "page"
         self.says.display = view is OVERVIEW
         self._pointed = self.rested = None
-        self._story_lines = 0
+        self._story_lines = self._list_rows = 0
         self.show_panels()
         if paged:
             self.page.to(0)
@@ -295,7 +304,18 @@ class Layout(App[str]):
         mapped = self.frame is not None and bool(self.frame.mapped)
         state, others = self.table.state, (self.ends, self.changes)
         view, width = self.location.view, self.size.width
-        return needs_of(view, width, state, self._story_lines, mapped, self.pictures, others)
+        rows, story = self._rows_of(view, state), self._story_lines
+        return needs_of(view, width, state, rows, story, mapped, self.pictures, others)
+
+    def _rows_of(self, view: View, state: TableState) -> int:
+        """Return the rows that have a place: above a picture the most so far, so that it rests."""
+        rows = len(state.order)
+        if view not in PICTURE_BELOW:
+            return rows
+        if self._listed[0] is not state or self._listed[1] != state.filter:
+            self._listed, self._list_rows = (state, state.filter), 0
+        self._list_rows = max(self._list_rows, rows)
+        return self._list_rows
 
     def arrange(self) -> None:
         """Give the panels other places if what they have to show needs it."""
@@ -372,7 +392,7 @@ class Layout(App[str]):
     # titles are drawn again each second, since they show an age
 
     def page_title(self) -> Titles:
-        return fixed_lines.page_title(self.snapshot, self.feed, self.place, self.trail)
+        return fixed_lines.page_title(self.snapshot, self.feed, self.answer, self.place, self.trail)
 
     def story_title(self) -> Titles:
         data = self.table.state.data

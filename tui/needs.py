@@ -32,6 +32,7 @@ def needs_of(
     view: View,
     width: int,
     state: TableState,
+    rows: int,
     story: int,
     mapped: bool,
     pictures: Sequence[PicturePanel],
@@ -39,12 +40,12 @@ def needs_of(
 ) -> Needs:
     """Return the panels of a screen, and what each has to show.
 
-    story: lines of the story beside the list. mapped: there is a map of held partitions. pictures,
-    others: what the overview has besides, each with what it shows now.
+    rows: of the list. story: lines of the story beside the list. mapped: there is a map of held
+    partitions. pictures, others: what the overview has besides, each with what it shows now.
     """
     if view.kind == "page":
         return {"page": Need(0, 1)}
-    rows = every = len(state.order)
+    every = rows
     if view is OVERVIEW:  # of what is within limits a few: pictures say more
         rows = max(state.data.marked, min(rows, FEW if width < WIDE else 4 * FEW))
     share, most = SHARES.get(view, 0), every + FRAME_LINES

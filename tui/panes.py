@@ -31,7 +31,7 @@ from tui.screens.views import (
     Location,
     View,
 )
-from tui.story import Known, answered, gone_lines, log_of, page_of, story_lines
+from tui.story import Known, gone_lines, log_of, page_of, story_lines, told_of
 from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
 from tui.widgets.text import command_lines, wrapped
@@ -78,9 +78,12 @@ def not_recorded(location: Location, frame: "Frame") -> Make:
 
     Of the worst partition it begins with what the snapshot knows.
     """
-    [command, *_] = equal_commands(location, None, None, (), frame.snapshot.argv)
     asks_worst = location == Location(WHY)
-    says = NO_WHY if asks_worst and _worst(frame) is not None else NOT_RECORDED
+    row = worst(frame) if asks_worst else None
+    says = NOT_RECORDED if row is None else NO_WHY
+    if row is not None and row.judged is not None:  # by now another may be the worst
+        location = Location(WHY, row.judged.where)
+    [command, *_] = equal_commands(location, None, None, (), frame.snapshot.argv)
 
     def make(width: int) -> Sequence[Line]:
         return [
@@ -92,20 +95,26 @@ def not_recorded(location: Location, frame: "Frame") -> Make:
     return make
 
 
-def recorded_worst(frame: "Frame") -> Location:
-    """Return where a recording has the page of the worst finding, if it is of this transaction."""
-    row, s = _worst(frame), frame.snapshot
-    return Location(WHY, (s.why_about or "") if row is not None and answered(s, row) else "")
+def recorded_worst(frame: "Frame") -> Location | None:
+    """Return which page of a recording is of the worst finding; None if it has none of it.
+
+    The newest page may be of a finding before, also one that was asked for as the worst.
+    """
+    row, s = worst(frame), frame.snapshot
+    if row is None or s.why_about is None or told_of(s, row) is None:
+        return None
+    return Location(WHY, s.why_about)
 
 
-def _worst(frame: "Frame") -> "TableRow | None":
+def worst(frame: "Frame") -> "TableRow | None":
+    """Return the overview's row of the worst judged finding; None if there is none."""
     rows = frame.tables["overview"].rows
     return next((row for row in rows if row.mark and row.judged is not None), None)
 
 
 def _worst_lines(frame: "Frame", width: int) -> Sequence[Line]:
     """Return the story of the worst finding from the snapshot alone; a sentence if all is well."""
-    row = _worst(frame)
+    row = worst(frame)
     if row is None or row.judged is None:
         return [line for line in frame.says[:1] if line[0][1] == "good"]
     title: Line = ((f" {visible(row.judged.where)}", "title"),)

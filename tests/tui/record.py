@@ -71,7 +71,8 @@ def record(
     """
     path.unlink(missing_ok=True)
     settings = Settings(long_after=5_000)
-    feed = LiveFeed(context, interval=interval, settings=settings, record=path, seconds=timeout)
+    feed = LiveFeed(context, interval=interval, settings=settings, seconds=timeout)
+    feed.writer = Writer(path)
     feed.want(**(wants or {}))
     frames: list[Frame] = []
 

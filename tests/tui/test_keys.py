@@ -25,7 +25,8 @@ from tests.tui.driving import (
     text_of,
     until,
 )
-from tui.app import Dashboard
+from tui import fixed_lines
+from tui.app import Dashboard, Renewed
 from tui.feed.recording import read
 from tui.panes import NO_WHY, NOT_RECORDED
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
@@ -325,6 +326,34 @@ def test_what_is_typed_ahead_goes_where_it_belongs() -> None:
     run(test)
 
 
+def test_text_typed_ahead_of_two_filters_is_never_a_command() -> None:
+    """Of the second one `x` would be a remedy and `q` the end; a backspace has its place."""
+    first = ["2", "/", *"axs", "backspace", "enter", "3", "j", "/", *"xqs2", "enter"]
+    keys = [*first, ":", *"whz", "backspace", *"y x", "enter", "4", "/", "backspace", "5"]
+    named = {"/": "slash", ":": "colon", " ": "space"}
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            assert app.frame is not None
+            seen: list[str] = []
+            for name in ("retreat", "remedy"):
+                setattr(app, f"action_{name}", lambda name=name: seen.append(name))
+            for key in keys:
+                name = {"enter": "\r", "backspace": "\x7f"}.get(key, key)
+                app.post_message(events.Key(named.get(key, key), name))
+                if key == "enter":  # a message in between, as of a frame
+                    app.post_message(Renewed(app.frame))
+            await until(pilot, lambda: app.location.view.name == "groups")
+            filters = [app.states[n].filter for n in ("partitions", "transactions", "producers")]
+            assert [f.text if f else None for f in filters] == ["ax", "xqs2", None]
+            assert app.table.state.filter is None
+            assert not seen
+            assert not app.prompt.display
+            assert len(app.screen_stack) == 1
+
+    run(test)
+
+
 @pytest.mark.parametrize("key", ["/", ":", "2", "6", "9", "question_mark"])
 def test_a_key_before_the_first_paint_finds_its_part(
     key: str, monkeypatch: pytest.MonkeyPatch
@@ -534,6 +563,19 @@ def test_why_in_a_recording_is_of_the_worst_finding_of_its_moment() -> None:
             told = app.screen.page.text()  # type: ignore[attr-defined]
             assert "why orders:2" in told
             await pilot.press("escape")
+            frame = app.frame
+            assert frame is not None
+            shown = frame.snapshot
+            assert shown.why_about == "orders:2"
+            for why, has_it in ((snapshots[next_one].why, False), (shown.why, True)):
+                app.frame = replace(frame, snapshot=replace(shown, why=why, why_about=""))
+                app.show_page()
+                page = " ".join(app.page.text().split())
+                assert app.answered == has_it
+                assert page.startswith("orders:2 STUCK orphan")
+                assert ("payments:1" in page, NO_WHY in page) == (False, not has_it)
+                title = fixed_lines.page_title(shown, app.feed, app.answer, app.place, ())
+                assert ("no answer" in title[1][0][0]) != has_it
             for number, begins, ends in (
                 (mended, "", NOT_RECORDED),
                 (next_one, "orders:2 STUCK orphan", NO_WHY),
@@ -541,7 +583,8 @@ def test_why_in_a_recording_is_of_the_worst_finding_of_its_moment() -> None:
                 page = await page_at(number)
                 assert snapshots[number].why_about == "payments:1", "a page of before"
                 assert page.startswith(begins)
-                assert f"{ends} eoctl --context lab-record-incident why" in page
+                where = " orders:2" if begins else ""
+                assert f"{ends} eoctl --context lab-record-incident why{where}" in page
                 assert "payments:1" not in page
 
     run(test)

@@ -128,8 +128,11 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab, tmp_
     async def replayed() -> None:
         feed = ReplayFeed(kept, still=True)
         feed.seek(1_000_000)
+        number = number_of_page(kept)
+        assert number is not None
         async with running(feed) as (app, pilot):
-            feed.seek_to(number_of_page(kept) or 0)
+            feed.seek_to(number)
+            await until(pilot, lambda: app.frame.position[0] == number + 1)  # type: ignore
             await pilot.press("6")
             await until(pilot, lambda: "orders:0  STUCK  orphan" in text_of(app))
 

@@ -4,17 +4,18 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, option
 from eoctl.cli.progress import note
-from recovery.errors import Exit, IncompleteError, UsageError
+from recovery.errors import Exit, UsageError
 from recovery.times import duration
 
 if TYPE_CHECKING:
     from eoctl.settings.context import Context
-    from tui.feed.asking import Feed
+    from tui.feed.asking import AskingFeed, Feed
+    from tui.feed.recording import Writer
 
 
 def tui(
@@ -63,14 +64,13 @@ def tui(
     if theme not in THEMES:
         raise UsageError(f"no theme {theme!r}", where="--theme", remedy=", ".join(THEMES))
 
-    def live(context: "Context", kept: Path | None) -> "Feed":
+    def live(context: "Context") -> LiveFeed:
         return LiveFeed(
             context,
             interval=seconds,
             seconds=connection.seconds(10.0) or 10.0,
             settings=limits.settings(context),
             sample_interval=limits.interval,
-            record=kept,
             ascii_only=ascii_only,
         )
 
@@ -79,7 +79,7 @@ def tui(
 
         if not name:
             raise UsageError("which context?", remedy=":ctx NAME")
-        return live(resolve(Connect(context=name)), None)
+        return live(resolve(Connect(context=name)))
 
     if replay is not None and not replay.is_file():
         raise UsageError("no such recording", where=str(replay))
@@ -99,9 +99,14 @@ def tui(
     else:
         if record is not None and record.exists():
             raise UsageError("exists already", where=str(record), remedy="name a new file")
-        if record is not None and headless:
-            _record(live(connection.one(), record), record, interval)
-        app = Dashboard(live(connection.one(), record), theme=theme, connect=connect)
+        feed = live(connection.one())
+        if record is not None:
+            from tui.feed.recording import Writer
+
+            feed.writer = Writer(record)  # before anything is asked, and after the context
+            if headless:
+                _record(feed, feed.writer, interval)
+        app = Dashboard(feed, theme=theme, connect=connect)
     copied = app.run(mouse=not no_mouse)
     if copied:
         from eoctl.render.sanitise import visible
@@ -113,10 +118,12 @@ def tui(
     return app.return_code or Exit.OK
 
 
-def _record(feed: "Feed", path: Path, interval: str) -> NoReturn:
-    """Record until a signal ends it. Raises IncompleteError if it ends by itself."""
+def _record(feed: "AskingFeed", writer: "Writer", interval: str) -> None:
+    """Record until a signal ends it. Raises KeyboardInterrupt or IncompleteError."""
     from tui.unattended import recorded
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ctrl+c
-    note(f"eoctl: recording into {path}, a look every {interval}; SIGTERM or ctrl+c ends it")
-    raise IncompleteError(recorded(feed), where=str(path), remedy="what is there can be replayed")
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))  # as the dashboard
+    says = f"recording into {writer.path}, a look every {interval}; SIGTERM or ctrl+c ends it"
+    note(f"eoctl: {says}")
+    recorded(feed, writer, note)
