@@ -34,7 +34,7 @@ lock: install ## resolve requirements.lock again from pyproject.toml
 	  pyproject.toml -o requirements.lock
 	echo uv==$$($(BIN)/uv --version | cut -d' ' -f2) | $(BIN)/uv pip compile --quiet --universal --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-uv.lock
-	printf 'cyclonedx-bom\npip-audit\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'cyclonedx-bom\nlibfaketime\npip-audit\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-supply.lock
 
 check: install ## format, lint, types, import contracts, spelling, the style of the house

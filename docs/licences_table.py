@@ -61,8 +61,8 @@ def _licence(one: Distribution) -> str:
 
 
 def _said(one: Distribution) -> Iterator[str]:
-    yield one.metadata.get("License-Expression") or ""
-    yield (one.metadata.get("License") or "").partition("\n")[0]
+    for field in ("License-Expression", "License"):
+        yield "".join(one.metadata.get_all(field) or ()).partition("\n")[0]
     for classifier in one.metadata.get_all("Classifier") or ():
         if classifier.startswith("License :: "):
             yield classifier.rpartition(" :: ")[2]

@@ -17,7 +17,7 @@ from release.supply import tool
 
 def main(lock: Path = LOCK) -> int:
     """Print what is known against a package, and for how many that could not be asked."""
-    words = [tool("pip-audit"), "--disable-pip", "--require-hashes", "-r", lock]
+    words: list[str | Path] = [tool("pip-audit"), "--disable-pip", "--require-hashes", "-r", lock]
     words += ["--format", "json", "--progress-spinner", "off"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     try:

@@ -17,7 +17,13 @@ from release.supply import tool
 
 def sbom(python: str | Path, extras: Collection[str] | None = None) -> dict[str, Any]:
     """Return the document for what `python` has installed of these extras (None: of all)."""
-    words = [tool("cyclonedx-py"), "environment", "--output-reproducible", "--sv", "1.6"]
+    words: list[str | Path] = [
+        tool("cyclonedx-py"),
+        "environment",
+        "--output-reproducible",
+        "--sv",
+        "1.6",
+    ]
     words += ["--pyproject", ROOT / "pyproject.toml", "-o", "-", python]
     done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
     return kept(json.loads(done.stdout), shipped(extras))

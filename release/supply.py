@@ -1,6 +1,6 @@
-"""Tools that only look at the supply chain, in an environment of their own (build/supply).
+"""Tools that look at the supply chain, and libfaketime for tests, in build/supply.
 
-They would put some thirty packages beside those that the product and its tests run with.
+They would put some fifty packages beside those that the product and its tests run with.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ def tool(name: str) -> Path:
             [sys.executable, "-m", "venv", "--clear", "--without-pip", FOLDER], check=True
         )
         uv = Path(sys.executable).with_name("uv")
-        words = [
+        words: list[str | Path] = [
             uv,
             "pip",
             "install",

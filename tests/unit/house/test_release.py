@@ -52,7 +52,7 @@ def test_an_audit_that_could_not_ask_finds_nothing_and_says_so() -> None:
 
 def test_a_wheel_built_twice_is_the_same_bytes(tmp_path: Path) -> None:
     """By another user's mask, in another time zone, after a file was touched."""
-    uv = Path(sys.executable).with_name("uv")
+    uv = str(Path(sys.executable).with_name("uv"))
     argv = [uv, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable]
     built = []
     for number, mask in enumerate((0o022, 0o077)):
