@@ -179,10 +179,10 @@ def test_a_long_copy_while_one_broker_after_the_other_dies(
     lab3: Lab, topic: MakeTopic, tmp_path: Path, tried: Tried
 ) -> None:
     """Killed too, fenced and restarted by plans; what hangs is asked for in between."""
-    chance, records, lives = random.Random(3), fewer(50_000, 150), fewer(20, 2)
+    chance, records, lives = random.Random(3), fewer(50_000, 60), fewer(20, 1)
     source = fill(lab3, topic(lab3, 2, 3), 2, records)
     made = begin(
-        *(lab3, topic, tmp_path, "transactional", "kafka-group", [source]), replicas=3, every=50
+        *(lab3, topic, tmp_path, "transactional", "kafka-group", [source]), replicas=3, every=20
     )
     life = Stubborn(made.lab, made.config, made.app_file, made.plan_file)
     life.give_ups = GIVE_UPS * lives

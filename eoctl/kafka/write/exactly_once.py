@@ -279,8 +279,8 @@ class Writer:
         if name in _DENIED:
             named = self._group if name.startswith("GROUP") else self.transactional_id
             right = "grant WRITE on the output topic"
-            if what == _POSITION:  # TxnOffsetCommit needs no more than READ
-                right = "grant READ on the topic of that position"
+            if what == _POSITION:  # it may be the first to hear of records that were refused
+                right += ", and READ on the topic of that position"
             if not name.startswith("TOPIC"):
                 right = missing_right(name, named) or right
             return RefusedError(
