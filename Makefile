@@ -12,7 +12,7 @@ WORKERS ?= 5
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/style --durations-file=build/test-durations.txt
 
-.PHONY: help install lock check format test test-long test-tools mutants trust trust-long bench soak dist binary man docs demo schemas figures size screenshots test-fresh clean
+.PHONY: help install lock check format test test-long test-tools mutants trust trust-long bench soak dist binary sbom audit man docs demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,8 @@ lock: install ## resolve requirements.lock again from pyproject.toml
 	  pyproject.toml -o requirements.lock
 	echo uv==$$($(BIN)/uv --version | cut -d' ' -f2) | $(BIN)/uv pip compile --quiet --universal --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-uv.lock
+	printf 'cyclonedx-bom\nlibfaketime\npip-audit\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-supply.lock
 
 check: install ## format, lint, types, import contracts, spelling, the style of the house
 	$(BIN)/ruff format --check .
@@ -69,6 +71,12 @@ dist: install ## the wheel and the sdist, in dist/
 
 binary: install ## eoctl with its Python in one file, dist/eoctl-linux-*, SHA256SUMS and SBOM beside it
 	$(BIN)/python -m release.binary
+
+sbom: install ## dist/eoctl-all.cdx.json: what an install with all extras brings (CycloneDX)
+	$(BIN)/python -m release.sbom
+
+audit: install ## look for advisories about the locked packages (pip-audit); where nobody answers it says so
+	$(BIN)/python -m release.audit
 
 man: install ## the man page, build/man/eoctl.1, from the commands
 	@$(BIN)/python -m docs.man build/man/eoctl.1

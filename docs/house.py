@@ -13,7 +13,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from docs import bugs_table, doctor_table, permissions_table
+from docs import bugs_table, doctor_table, licences_table, permissions_table
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("eoctl", "tui", "recovery", "spark_jobs")
@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "development.md"
 DOCTOR = ROOT / "docs" / "doctor.md"
 BUGS = ROOT / "docs" / "compatibility.md"
 PERMISSIONS = ROOT / "docs" / "permissions.md"
+DEPENDENCIES = ROOT / "docs" / "dependencies.md"
 BEGIN, END = "<!-- made by `make figures` -->\n", "<!-- end -->\n"
 
 
@@ -137,6 +138,7 @@ FIGURES: Mapping[Path, Callable[[], str]] = {
     DOCTOR: doctor_table.table,
     BUGS: bugs_table.table,
     PERMISSIONS: permissions_table.table,
+    DEPENDENCIES: licences_table.table,
 }
 """Page → what `make figures` writes between its two marks."""
 

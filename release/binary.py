@@ -7,18 +7,17 @@ Beside it SHA256SUMS and an SBOM (CycloneDX 1.6) of what is in it.
 
 import hashlib
 import io
-import json
 import platform
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
-from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from release.parts import ROOT
+from release.sbom import sbom, write
+
 WORK = ROOT / "build" / "binary"
 DIST = ROOT / "dist"
 EXTRAS = ("sql", "serde", "exporter")
@@ -116,36 +115,18 @@ def one_file(made: Path) -> Path:
     return path
 
 
-def _components(site: Path) -> Iterator[dict[str, object]]:
-    left_out = {"pyinstaller", "pyinstaller-hooks-contrib", "altgraph", "setuptools", "pip"}
-    found: list[Distribution] = list(distributions(path=[str(site)]))
-    for one in sorted(found, key=lambda d: d.name.lower()):
-        if one.name.lower() not in left_out:
-            yield {
-                "type": "library",
-                "name": one.name,
-                "version": one.version,
-                "purl": f"pkg:pypi/{one.name.lower()}@{one.version}",
-            }
-
-
-def sbom(python: Path) -> Path:
+def binary_sbom(python: Path) -> Path:
     """Write the list of what is in the file (CycloneDX), and return it."""
-    [site] = (python.parents[1] / "lib").glob("python*/site-packages")
-    parts = [
-        {"type": "platform", "name": "CPython", "version": platform.python_version()},
-        *_components(site),
-    ]
-    path = DIST / "eoctl-sbom.cdx.json"
-    document = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": parts}
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    return path
+    document = sbom(python, EXTRAS)
+    cpython = {"type": "platform", "name": "CPython", "version": platform.python_version()}
+    document["components"].append(cpython)
+    return write(DIST / "eoctl-sbom.cdx.json", document)
 
 
 def main() -> None:
     """Build all, and write SHA256SUMS."""
     python = installed()
-    made = [one_file(folder(python)), sbom(python)]
+    made = [one_file(folder(python)), binary_sbom(python)]
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
     (DIST / "SHA256SUMS").write_text("".join(sums))
 

@@ -25,12 +25,15 @@ def kills(full: int, here: int = 1) -> int:
     return full if SHARE >= 1 else here
 
 
-def only_here(cases: Iterable[Any], *here: Any) -> list[Any]:
-    """Parameters of which `make test` tries those of `here`, and `make test-long` all."""
+def only_here(cases: Iterable[Any], *here: Any, beyond: str = "long") -> list[Any]:
+    """Parameters of which `make test` tries those of `here`, and `make test-long` all.
+
+    beyond: the mark of the others; those with `trust` are also tried by `make trust`.
+    """
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
-            marks=() if case in here else pytest.mark.long,
+            marks=() if case in here else getattr(pytest.mark, beyond),
         )
         for case in cases
     ]

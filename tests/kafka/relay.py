@@ -9,7 +9,7 @@ import functools
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -33,17 +33,19 @@ class Relay:
     rewrite: (broker, key) -> what makes another answer of one, its length included.
     before: called with a request's broker and key before it goes on; the relay waits for it.
     answered: bytes of answers by (broker, key). delay: gives the seconds by which the next answer
-    to a key is late; those of one connection keep their order.
+    to a key is late; those of one connection keep their order. piece: so many bytes of an answer
+    at a time, 0 = all.
     """
 
     def __init__(self, lab: Lab) -> None:
         self.requests: list[tuple[int, int, bytes]] = []
         self.lose: frozenset[int] = frozenset()
         self.alter: dict[int | tuple[int, int], tuple[int, int]] = {}
-        self.rewrite: dict[tuple[int, int], Callable[[bytes], bytes]] = {}
+        self.rewrite: Mapping[tuple[int, int], Callable[[bytes], bytes]] = {}
         self.answered: Counter[tuple[int, int]] = Counter()
         self.before: Callable[[int, int], None] = lambda broker, key: None
         self.delay: Callable[[int], float] = lambda key: 0.0
+        self.piece = 0
         self._targets = {n.id: n.ports["PLAINTEXT"] for n in lab.record.nodes}
         self._ports: dict[int, int] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -133,7 +135,10 @@ class Relay:
             while True:
                 due, frame = await late.get()
                 await asyncio.sleep(max(0.0, due - now()))
-                writer.write(frame)
+                size = self.piece or len(frame) or 1
+                for start in range(0, len(frame), size):
+                    writer.write(frame[start : start + size])
+                    await asyncio.sleep(0)
 
         async def answers() -> None:
             while True:
@@ -166,11 +171,11 @@ class Relay:
         finally:
             for one in tasks:
                 one.cancel()
+            back.transport.abort()  # before the first wait, at which this task may be cancelled
             await asyncio.gather(*tasks, return_exceptions=True)
             while not late.empty():
                 writer.write(late.get_nowait()[1])
             writer.close()  # what the broker has answered still goes out
-            back.transport.abort()
             with suppress(ConnectionError):
                 await writer.wait_closed()
 

@@ -126,7 +126,8 @@ def test_state_goes_where_it_is_told(
 
 def test_sums_are_those_of_the_files(root: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=DIST, check=True)
-    parts = {
-        c["name"] for c in json.loads((DIST / "eoctl-sbom.cdx.json").read_text())["components"]
-    }
-    assert {"eoctl", "confluent-kafka", "textual", "psycopg", "CPython"} <= parts
+    document = json.loads((DIST / "eoctl-sbom.cdx.json").read_text())
+    assert document["metadata"]["component"]["name"] == "eoctl"
+    parts = {part["name"] for part in document["components"]}
+    assert {"confluent-kafka", "textual", "psycopg", "CPython"} <= parts
+    assert "pyinstaller" not in parts

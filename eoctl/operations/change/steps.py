@@ -340,7 +340,8 @@ class Walk:
                 self._record(writer, "failed", detail=error.sentence)
                 writer.finished()
             if sent_before and not self._plan.independent:
-                raise self._half_done(writer, f"{step.target}: {error.what}") from None
+                way = f"; {error.remedy}" if error.remedy else ""  # such as the right to grant
+                raise self._half_done(writer, f"{step.target}: {error.what}{way}") from None
             raise
         except EoctlError as error:
             return None, error  # the answer was lost: only reading again shows the effect

@@ -1,0 +1,175 @@
+"""What cron, systemd and containers give a command: little, odd, full, or a clock that is wrong.
+
+Each surrounding is put around a real process; it says what it says in a calm one.
+"""
+
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.cluster import Lab
+from release.parts import ROOT
+from release.supply import FOLDER, tool
+from tests.conftest import Tried
+from tests.docs.contract import check_status
+from tests.kafka.command import EOCTL, FAST, Ran, environment
+from tests.share import SHARE, only_here
+
+KEYS = ("topic", "partition", "producer_id", "verdict", "rule", "ok", "last_stable_offset")
+
+
+@dataclass(frozen=True)
+class Around:
+    """Variables (None: not there), words of the shell before the command, and its streams."""
+
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    before: str = ""
+    streams: str = "</dev/null"
+
+
+ASCII = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+SURROUNDINGS = {
+    "cron": Around({"HOME": None, "TERM": None, "LANG": None, "PATH": "/usr/bin:/bin"}),
+    "no-terminal": Around({"TERM": "no-such-terminal", "COLUMNS": "0"}),
+    "far-zone": Around({"TZ": "Pacific/Kiritimati"}),
+    "no-such-zone": Around({"TZ": ":no/such/zone"}),
+    "ascii": Around(ASCII),
+    "no-stdin": Around(streams="<&-"),
+    "no-stderr": Around(streams="</dev/null 2>&-"),
+    "no-temporary-folder": Around({"TMPDIR": "/no/such/folder"}),
+    "no-cache": Around({"EOCTL_CACHE_DIR": "/proc/no-such"}),
+    "no-byte-written": Around(before="ulimit -f 0;"),
+    "folder-gone": Around(before='gone=$(mktemp -d); cd "$gone"; rmdir "$gone";'),
+    "few-files": Around(before="ulimit -n 64;"),
+}
+
+
+@pytest.fixture(scope="module")
+def orphan(lab1: Lab) -> GroundTruth:
+    [truth] = break_(lab1, "orphan")
+    return truth
+
+
+def commands(orphan: GroundTruth) -> tuple[tuple[str, ...], ...]:
+    where = f"{orphan.topic}:{orphan.partition}"
+    chosen = (("check", *FAST), ("why", where, *FAST), ("txn", "hanging", *FAST), ("lso", where))
+    return chosen if SHARE >= 1 else chosen[:2]
+
+
+def run(lab: Lab, words: tuple[str, ...], around: Around) -> Ran:
+    """Run eoctl in a process of its own, with this around it."""
+    env = environment(PYTHONPATH=str(ROOT), **around.variables)
+    asked = shlex.join([*EOCTL, "--bootstrap-server", lab.bootstrap_servers, *words, "-o", "json"])
+    begun = time.monotonic()
+    done = subprocess.run(
+        ["/bin/bash", "-c", f"{around.before} exec {asked} {around.streams}"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    check_status(words, done.returncode)
+    return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - begun)
+
+
+@cache
+def calmly(lab: Lab, words: tuple[str, ...]) -> Ran:
+    return run(lab, words, Around())
+
+
+def told(ran: Ran) -> list[dict[str, object]]:
+    """What an answer says of each thing, without ages and times."""
+    return [{key: row.get(key) for key in KEYS} for row in ran.rows]
+
+
+@pytest.mark.parametrize("name", only_here(SURROUNDINGS, "cron", "no-byte-written", beyond="trust"))
+def test_the_answer_is_that_of_a_calm_surrounding(
+    lab1: Lab, orphan: GroundTruth, tried: Tried, name: str
+) -> None:
+    for words in commands(orphan):
+        calm, ran = calmly(lab1, words), run(lab1, words, SURROUNDINGS[name])
+        tried("commands", 1)
+        assert ran.status == calm.status, (words, ran.stderr)
+        assert (told(ran), ran.json["complete"]) == (told(calm), calm.json["complete"]), words
+        assert "Traceback" not in ran.stderr
+
+
+def test_without_a_state_folder_a_look_answers_and_a_lock_is_refused(
+    lab1: Lab, orphan: GroundTruth, tried: Tried
+) -> None:
+    around = Around({"EOCTL_STATE_DIR": "/proc/no-such"})
+    locked, looking = commands(orphan)[:2]
+    ran = run(lab1, looking, around)
+    assert (ran.status, told(ran)) == (1, told(calmly(lab1, looking)))
+    refused = run(lab1, locked, around)
+    assert refused.status in (2, 3), refused.stderr
+    assert "/proc/no-such" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    tried("commands", 2)
+
+
+def verdicts(ran: Ran) -> list[dict[str, object]]:
+    """What an answer says, without the rules of `check` that compare ages."""
+    return [row for row in told(ran) if row["topic"] or "verdicts." in str(row["rule"])]
+
+
+@pytest.fixture(scope="module")
+def faketime() -> Path:
+    """The library that gives a process another clock."""
+    tool("python")
+    [library] = FOLDER.glob("lib/python*/site-packages/libfaketime/**/libfaketime.so.1")
+    return library
+
+
+STEPS = {
+    "ahead": ("+400d",),
+    "behind": ("-3d",),
+    "steps-ahead": ("+0", "+2d"),
+    "steps-back": ("+0", "-2h", "+1d", "-30d"),
+}
+
+
+@pytest.mark.parametrize("name", only_here(STEPS, "steps-back", beyond="trust"))
+def test_a_clock_that_is_wrong_or_steps_changes_no_verdict(
+    lab1: Lab, orphan: GroundTruth, faketime: Path, tmp_path: Path, tried: Tried, name: str
+) -> None:
+    """The clock of eoctl's host: brokers keep the true time. Ages are wrong with it."""
+    file = tmp_path / "clock"
+    file.write_text(STEPS[name][0])
+    around = Around(
+        {
+            "LD_PRELOAD": str(faketime),
+            "FAKETIME_TIMESTAMP_FILE": str(file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+    )
+    ended = threading.Event()
+
+    def step() -> None:
+        while len(STEPS[name]) > 1 and not ended.is_set():
+            for offset in STEPS[name]:
+                file.write_text(offset)
+                ended.wait(0.15)
+
+    stepping = threading.Thread(target=step)
+    stepping.start()
+    try:
+        for words in (("txn", "hanging", *FAST), ("why", *FAST), ("check", *FAST)):
+            calm, ran = calmly(lab1, words), run(lab1, words, around)
+            tried("commands", 1)
+            assert ran.status == calm.status == 1, (words, ran.stderr)
+            assert verdicts(ran) == verdicts(calm), words
+    finally:
+        ended.set()
+        stepping.join()
