@@ -27,4 +27,6 @@ def table() -> str:
 
 def _known_by(bug: KnownBug) -> str:
     ways = {"tried": bug.tried, "tried by hand": bug.by_hand}
+    if bug.not_seen:
+        return f"read; tried, not seen: {', '.join(bug.not_seen)}"
     return "; ".join(f"{way}: {', '.join(on)}" for way, on in ways.items() if on) or "read"

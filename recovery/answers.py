@@ -42,7 +42,7 @@ class Answer(Value):
 
 
 def error_rows(missing: Iterable[Missing]) -> list[ErrorRow]:
-    """Facts that are missing, as rows."""
+    """Return the facts that are missing, as rows."""
     return [ErrorRow.of(m) for m in missing]
 
 

@@ -4,7 +4,17 @@ Cuts, manifests, plans, requests of jobs, stored offsets. They are pydantic's, s
 is wrong gets a message of its own; what lives in memory is a `Value`.
 """
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, as json's object_pairs_hook. Raises ValueError for a repeated key."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key is there twice")
+    return values
 
 
 class Document(BaseModel):

@@ -70,7 +70,7 @@ def beside(answer: Answer, *, errors: bool = True) -> None:
 
 
 def table(answer: Answer, view: Table, output: Format) -> list[str]:
-    """The lines of the table, heading first."""
+    """Return the lines of the table, heading first."""
     on_terminal = sys.stdout.isatty()
     rows = [view.cells(row) for row in answer.rows]
     if output.sort_by is None and not view.in_order:
@@ -94,5 +94,5 @@ def utf8() -> bool:
 
 
 def error_line(error: ErrorRow) -> str:
-    """One thing that could not be seen, as a sentence."""
+    """Return as a sentence one thing that could not be seen."""
     return visible(not_seen(error), spaces=False)

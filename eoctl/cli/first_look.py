@@ -13,7 +13,7 @@ from eoctl.render.width import cut_end
 from recovery.times import format_duration
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # half of one would colour the terminal
-AT_LEAST = 1.0  # seconds between the looks: what stands for less is only a flicker
+AT_LEAST = 1.0  # seconds between the looks: what is shown for less is only a flicker
 
 
 class FirstLook:

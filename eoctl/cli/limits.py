@@ -22,11 +22,11 @@ class Limits:
 
     @property
     def interval(self) -> float:
-        """Seconds between the two looks."""
+        """Return the seconds between the two samples."""
         return duration(self.sample_interval, where="--sample-interval")
 
     def settings(self, context: "Context") -> "Settings":
-        """The limits as the rules take them."""
+        """Return the limits as the rules take them."""
         from recovery.inspect.observation import Settings
 
         return Settings(

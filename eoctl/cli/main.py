@@ -87,7 +87,7 @@ class LazyGroup(_Plain, TyperGroup):
     branch: Branch
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The commands with their one line of help."""
+        """List the commands with their one line of help."""
         rows = [(name, c.help) for name, c in self.branch.commands.items()]
         if self.branch is TREE:
             rows.append(("help", "the page of a command, or of a topic: exit-status, acting, ..."))
@@ -96,7 +96,7 @@ class LazyGroup(_Plain, TyperGroup):
 
 
 def build(name: str, node: Leaf | Branch) -> Any:
-    """The click command of a leaf (its module is loaded) or of a branch (nothing is)."""
+    """Return the click command of a leaf (its module is loaded) or of a branch (nothing is)."""
     settings: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None}
     app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, **settings)
     if isinstance(node, Leaf):
@@ -128,7 +128,7 @@ def build(name: str, node: Leaf | Branch) -> Any:
 
 
 def _with_extra(extra: str, callback: Any) -> Any:
-    """The callback of a command, which refuses first if an extra is missing that it needs."""
+    """Return the callback of a command, which refuses if an extra that it needs is missing."""
 
     def call(**values: Any) -> Any:
         need(extra, "this command")
@@ -277,7 +277,7 @@ def _report(words: list[str]) -> str:
 
 
 def watch_words(words: list[str]) -> list[str]:
-    """`--watch` and `-w` may stand without their number; the parser wants one."""
+    """Add the number that `--watch` and `-w` may lack: the parser wants one."""
     result: list[str] = []
     for position, word in enumerate(words):
         if word == "--":

@@ -100,7 +100,7 @@ class Connection(Ranked):
         return Connect(self.context, self.bootstrap_server, self.command_config, tuple(self.x))
 
     def seconds(self, default: float | None = 30.0) -> float | None:
-        """The bound on the whole command."""
+        """Return the bound on the whole command."""
         if self.timeout is None:
             return default
         seconds = duration(self.timeout, where="--timeout")
@@ -109,7 +109,7 @@ class Connection(Ranked):
         return seconds
 
     def one(self) -> "Context":
-        """The cluster meant. Raises UsageError for several, RefusedError for a bundle."""
+        """Return the cluster meant. Raises UsageError for several, RefusedError for a bundle."""
         from eoctl.settings.context import resolve
 
         if self.from_ is not None:
@@ -123,7 +123,7 @@ class Connection(Ranked):
         return _warned(resolve(self.connect))
 
     def bundle(self) -> Path | None:
-        """The bundle to ask, if one is named. Raises UsageError when a cluster is named as well."""
+        """Return the bundle to ask, if one is named. Raises UsageError if a cluster is too."""
         if self.from_ is None:
             return None
         if self.context or self.bootstrap_server or self.command_config or self.x:
@@ -131,7 +131,7 @@ class Connection(Ranked):
         return local_path(self.from_)
 
     def several(self, all_contexts: bool) -> list["Context"]:
-        """The clusters meant: --context a,b or --all-contexts, else the one."""
+        """Return the clusters meant: --context a,b or --all-contexts, else the one."""
         from eoctl.settings.context import contexts, load_config, resolve
         from recovery.values import replace
 
@@ -154,14 +154,14 @@ class Connection(Ranked):
         return [_warned(resolve(replace(self.connect, context=name))) for name in names]
 
     def name_in_force(self) -> str | None:
-        """The context that would be used, or None."""
+        """Return the context that would be used, or None."""
         from eoctl.settings.context import config_for, context_name
 
         return context_name(self.connect, config_for(self.connect))
 
 
 def _warned(context: "Context") -> "Context":
-    """The context, after its warnings were written to stderr."""
+    """Return the context, after its warnings were written to stderr."""
     from eoctl.cli.progress import note
 
     for sentence in context.warnings:
@@ -194,7 +194,7 @@ class Format(Ranked):
 
     @property
     def interval(self) -> float | None:
-        """Seconds between rounds; None: once."""
+        """Return the seconds between rounds; None: once."""
         return None
 
 
@@ -213,7 +213,7 @@ class Output(Format):
 
     @property
     def interval(self) -> float | None:
-        """Seconds between rounds; None without --watch."""
+        """Return the seconds between rounds; None without --watch."""
         if self.watch is None:
             return None
         text = self.watch if not re.fullmatch(r"[0-9.]+", self.watch) else self.watch + "s"
@@ -253,7 +253,7 @@ class Topics:
 
 
 def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as Typer can read it: parameters typed with a dataclass become its fields.
+    """Return `function` as Typer can read it: parameters typed with a dataclass become its fields.
 
     Its `panels` has the heading of each option of a `Ranked` group.
     """
@@ -315,7 +315,7 @@ _before: list[Connection] = []
 
 
 def before_command() -> Connection:
-    """The connection options given before the command's name."""
+    """Return the connection options given before the command's name."""
     return _before[-1] if _before else Connection()
 
 

@@ -32,7 +32,7 @@ class ChangingLine:
             self._over("")
 
     def write_over(self, text: str) -> None:
-        """Only on a terminal."""
+        """Replace the line; only on a terminal."""
         self._over(text)
         self._stands = True
 
@@ -65,7 +65,7 @@ class Progress(ChangingLine):
 def reading_progress(
     what: str, show: bool = True
 ) -> Iterator[Callable[[int, int, int], None] | None]:
-    """Bytes and offsets on one changing line of a terminal, a few times a second.
+    """Show bytes and offsets on one changing line of a terminal, a few times a second.
 
     what: `reading`, `counting`. None where there is no terminal or `show` is False.
     """

@@ -126,7 +126,7 @@ def show_all(
 def run_each(
     named: Sequence[Context], run: Callable[[Context], Result]
 ) -> list[Result | EoctlError]:
-    """`run` on every context at once; an EoctlError of one is its result, any other is raised."""
+    """Call `run` on every context at once; an EoctlError is a result, others are raised."""
     results: list[Result | EoctlError] = [_NOT_RUN] * len(named)
     broken: list[Exception] = []
 

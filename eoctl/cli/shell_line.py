@@ -1,7 +1,7 @@
 """The unfinished bash command line under the cursor: its words, and how to put one into it.
 
-Readline replaces only part of a word: what stands behind the last unquoted break character
-(COMP_WORDBREAKS: `:` and `=` are among them), or behind an opening quote. What is inserted is
+Readline replaces only part of a word: what follows the last unquoted break character
+(COMP_WORDBREAKS: `:` and `=` are among them), or an opening quote. What is inserted is
 quoted here: a transactional id is somebody's text, and bash inserts it as it is given.
 """
 
@@ -31,7 +31,7 @@ class Line:
 
 
 def parse(text: str, breaks: str = DEFAULT_BREAKS) -> Line:
-    """The line up to the cursor, split as bash would; nothing in it is expanded."""
+    """Return the line up to the cursor, split as bash would; nothing in it is expanded."""
     words: list[str] = []
     word: str | None = None
     kept = opened = 0  # characters of `word`: before what is replaced, before the open quote
@@ -69,7 +69,7 @@ def parse(text: str, breaks: str = DEFAULT_BREAKS) -> Line:
 
 
 def _text(word: str) -> str:
-    """Bytes that escapes gave one by one, put together."""
+    """Join the bytes that escapes gave one by one."""
     return word.encode(errors="surrogateescape").decode(errors="surrogateescape")
 
 

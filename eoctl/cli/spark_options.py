@@ -86,7 +86,7 @@ class JobProgress(ChangingLine):
 
 
 def bar(report: Mapping[str, Any]) -> str:
-    """A report as one line: `read ranges [#####...] 41% 2,050,000 records, 181 MiB, 12s left`."""
+    """Return a report in a line: `read ranges [#####...] 41% 2,050,000 records, 12s left`."""
     done, total = report.get("records"), report.get("records_total")
     words = [visible(str(report.get("stage") or "working"))]
     if done is not None and total:

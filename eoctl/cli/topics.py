@@ -1,6 +1,6 @@
 """`eoctl help TOPIC`: how all commands are typed, a few lines each.
 
-What the words in their output mean is told by `eoctl explain`.
+`eoctl explain` says what the words in their output mean.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ Install them so: pip install 'eoctl[data,sql]'""",
 
 
 def topic(name: str) -> str:
-    """The text of a topic. Raises UsageError, which names the topics, for any other word."""
+    """Return the text of a topic. Raises UsageError, which names the topics, for any other word."""
     if name not in TOPICS:
         raise UsageError(
             f"no command and no topic {quoted(name)}",

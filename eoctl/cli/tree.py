@@ -291,7 +291,7 @@ TREE = Branch(
                     "jobs:cancel", "stop a job, and all that belongs to it", "eoctl jobs cancel ID"
                 ),
                 "export": Leaf(
-                    "state.export:export",
+                    "state.rebuild:export",
                     "a rebuild for a scheduler, to be run by spark-submit",
                     "eoctl jobs export job totals --format plain --at lso --output new",
                     extra="data",

@@ -309,7 +309,7 @@ async def _look_again(
             )
             for topic_partition, rows in by_partition.items()
         }
-        behind = await cut_offsets.behind(cluster, request.cut, below, request.how.max_rate)
+        behind = await cut_offsets.behind(cluster, request.cut, request.how.max_rate)
     several = len(by_partition) > 1
     outside = any(
         row.counts.get("non_transactional") for rows in by_partition.values() for row in rows

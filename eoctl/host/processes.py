@@ -26,7 +26,7 @@ class Process(NamedTuple):
 
     @property
     def state(self) -> str:
-        """`running`, `frozen` (stopped by a signal) or `ended`."""
+        """Return `running`, `frozen` (stopped by a signal) or `ended`."""
         _reap(self.pid)
         look = _look(self.pid)
         if look is None or look[0] != self.started or look[1] in "ZX":

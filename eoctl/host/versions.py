@@ -31,7 +31,7 @@ def report() -> str:
 
 
 def java_version() -> str:
-    """The version of the Java that would be started, as its `release` file says; never runs it."""
+    """Return the version of the Java that would be started, from its `release` file."""
     try:
         program, _ = find_launcher(os.environ)
     except UsageError:

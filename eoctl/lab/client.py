@@ -78,7 +78,7 @@ class Client:
         """Return a client of plaintext listeners, `HOST:PORT,...`."""
         return cls.of({"bootstrap.servers": bootstrap_servers}, avoided)
 
-    def without(self, broker: int) -> "Client":
+    def without(self, broker: int) -> Self:
         """Return a client that asks this broker only about what it leads: it will be frozen."""
         known = self.cluster.brokers[broker]
         servers = tuple(
@@ -86,7 +86,7 @@ class Client:
             for server in self._settings.bootstrap_servers
             if server != (known.host, known.port)
         )
-        return Client(replace(self._settings, bootstrap_servers=servers), broker)
+        return type(self)(replace(self._settings, bootstrap_servers=servers), broker)
 
     @property
     def any_broker(self) -> int:
@@ -226,14 +226,15 @@ class Client:
             ends.append(int(row.offset))
         return ends[0], ends[1], ends[2]
 
-    async def batches(self, topic: str, partition: int) -> list[Any]:
-        """Return every batch that is still in the log of a small partition.
+    async def batches(self, topic: str, partition: int, since: int = 0) -> list[Any]:
+        """Return every batch from an offset on that is still in the log of a small partition.
 
         kafka-python decodes them, to compare with what eoctl's own reader says.
         """
         from kafka.record.memory_records import MemoryRecords
 
         start, _, end = await self.offsets(topic, partition)
+        start = max(start, since)
         broker = await self.leader(topic, partition)
         headers: list[Any] = []
         while start < end:

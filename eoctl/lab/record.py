@@ -77,8 +77,12 @@ class LabSpec(Value):
 
     @property
     def uses_zookeeper(self) -> bool:
-        """Return True for Kafka 2.x, whose metadata is in ZooKeeper; labs of 3.x on run KRaft."""
-        return self.kafka_version.startswith("2.")
+        """Return True for Kafka before 3.9, whose labs keep metadata in ZooKeeper, not in KRaft.
+
+        A quorum that is formatted with its voters came with 3.9 (KIP-853).
+        """
+        major, minor = self.kafka_version.split(".")[:2]
+        return (int(major), int(minor)) < (3, 9)
 
     @property
     def text(self) -> str:
@@ -133,7 +137,7 @@ class LabRecord(BaseModel):
     cluster_id: str
     nodes: tuple[Node, ...]
     archive: Path | None = None
-    zookeeper: Node | None = None  # Kafka 2.x only
+    zookeeper: Node | None = None  # Kafka before 3.9 only
 
     @property
     def broker_processes(self) -> list[Process]:

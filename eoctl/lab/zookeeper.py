@@ -1,4 +1,4 @@
-"""Run the ZooKeeper server in pyspark's jars: for brokers of Kafka 2.x, and for tests of locks."""
+"""Run the ZooKeeper server in pyspark's jars: for brokers before Kafka 3.9, and tests of locks."""
 
 import socket
 import time
@@ -33,7 +33,7 @@ def start(java: Java, folder: Path, port: int) -> Process:
     settings = folder / "zoo.cfg"
     settings.write_text(
         f"dataDir={folder}/data\nclientPortAddress={HOST}\nclientPort={port}\n"
-        "tickTime=500\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,ruok\n"
+        "tickTime=500\nmaxSessionTimeout=60000\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,ruok\n"
     )
     jars = [str(jar) for jar in sorted(pyspark_jars().glob("*.jar")) if jar.name.startswith(_JARS)]
     flags = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -63,7 +63,7 @@ def _answers(port: int) -> bool:
 
 
 def broker_settings(settings: Mapping[str, str], keeper: Node) -> dict[str, str]:
-    """Return a broker's settings for Kafka 2.x: no controller, metadata in ZooKeeper."""
+    """Return a broker's settings for Kafka before 3.9: no controller, metadata in ZooKeeper."""
     without = ("process.roles", "node.id", "controller.", "share.")
     kept = {key: value for key, value in settings.items() if not key.startswith(without)}
     return kept | {

@@ -206,9 +206,7 @@ SIGNS: Mapping[str, Callable[[Data], str]] = {
     "writers": _writers,
     "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
     "version": _version,
-    "no-release": lambda d: (
-        f"{_brokers(d)}: answers like no release of Apache Kafka that eoctl knows"
-    ),
+    "no-release": _no_release,
     "bug": lambda d: bug_words(d["number"], d["affected"], d["fixed"]),
     "feature": lambda d: f"{d['feature']} is {d['level']}; all brokers can do {d['possible']}",
     "newer": _newer,

@@ -13,7 +13,7 @@ MOST_HARMS = 5
 
 
 def offset_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield two lines for one offset of a plan's row: what counts now, and what stands after."""
+    """Yield two lines for one offset of a plan's row: what counts now, and afterwards."""
     where = f"{row['topic']}:{row['partition']}"
     yield f"{row['group']}   in {where}   now {_now(row)}   pending {_pending(row)}"
     after = "   ".join(f"after {o} {_after(row, a)}" for o, a in row["after"].items())

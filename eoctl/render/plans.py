@@ -59,7 +59,7 @@ def _left_out(plan: Plan) -> list[Mapping[str, Any]]:
 
 
 def _group_offsets(step: Step) -> Iterator[tuple[str, str]]:
-    """Say which groups' offsets the transaction holds, and what stands of them afterwards."""
+    """Say which groups' offsets the transaction holds, and what they are afterwards."""
     more = sum(row.get("group_offsets_more", 0) for row in step.about)
     for offset in (o for row in step.about for o in row.get("group_offsets", ())):
         yield from zip(("groups", ""), offset_lines(offset), strict=True)

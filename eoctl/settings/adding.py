@@ -91,5 +91,5 @@ def _word(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    """A text or a boolean in TOML; its basic strings are JSON's, but for the character DEL."""
+    """Return a text or a boolean in TOML, whose strings are JSON's but for the character DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

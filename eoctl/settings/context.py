@@ -121,7 +121,7 @@ class Context(Confidential):
     argv: tuple[str, ...]
     read_only: bool = False
     protected: bool = False
-    require_rehearsal: bool = False  # of a remedy's plan before it is carried out
+    require_rehearsal: bool = False  # of a plan that can be rehearsed, before it is carried out
     hosts: Mapping[str, str] = {}
     socks5: str | None = None
     two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
@@ -133,12 +133,12 @@ class Context(Confidential):
 
     @property
     def title(self) -> str:
-        """The name a person knows the cluster by."""
+        """Return the name a person knows the cluster by."""
         return self.name or self.properties.get("bootstrap.servers", "?")
 
     @property
     def access(self) -> Access:
-        """The client properties alone: what another process needs to reach the cluster."""
+        """Return the client properties alone: what another process needs to reach the cluster."""
         return Access(dict(self.properties), dict(self.hosts), self.socks5)
 
     def settings(self) -> "ClientSettings":
@@ -311,7 +311,7 @@ def context_name(connect: Connect, config: ConfigFile) -> str | None:
 
 
 def resolve(connect: Connect, config: ConfigFile | None = None) -> Context:
-    """The cluster that flags, environment and config file name together.
+    """Return the cluster that flags, environment and config file name together.
 
     config: that file's content, where it is read already.
 

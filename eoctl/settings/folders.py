@@ -9,7 +9,7 @@ from recovery.errors import IncompleteError, UsageError
 
 
 def local_path(given: str | Path) -> Path:
-    """A path on this machine. Raises UsageError for an address (`s3a://…`, `file:///…`).
+    """Return a path on this machine. Raises UsageError for an address (`s3a://…`, `file:///…`).
 
     As a path an address is a folder named `s3a:` below this one; Path leaves one of its slashes.
     """

@@ -117,10 +117,10 @@ class SeenHistory:
 
 
 class SeenRecords(HasPartition, Value):
-    """Batches of one partition that a bundle took along, keys and values as they are.
+    """Batches of one partition that a bundle took along.
 
-    first_offset, end_offset: what they cover. records: of data, without markers. data: the batches,
-    compressed as the log stores them, in base64.
+    first_offset, end_offset: what they cover. records: of data, without markers. data: the batches
+    in base64, compressed as the log stores them, or with empty records (Bundle.planned).
     """
 
     topic: str
@@ -158,6 +158,8 @@ class Bundle:
     diagnosis: without the verdicts, which are in `open_transactions` and `ids`. waiting and strips:
     (topic, partition, what waits or the log around its LSO) of held partitions. contests, doctor:
     None in bundles of versions that did not look for them. records: only if they were asked for.
+    plan_sha256: of the plan that the bundle was made for; planned: the batches that this plan
+    stands on, without keys and values.
     """
 
     eoctl_version: str
@@ -186,6 +188,13 @@ class Bundle:
     doctor: SeenDoctor | None = None
     records: tuple[SeenRecords, ...] = ()
     records_missing: tuple[Missing, ...] = ()
+    plan_sha256: str | None = None
+    planned: tuple[SeenRecords, ...] = ()
+
+    @property
+    def taken(self) -> tuple[SeenRecords, ...]:
+        """Return all batches that were taken along; of those that are twice the first is whole."""
+        return (*self.records, *self.planned)
 
     @property
     def missing(self) -> list[Missing]:

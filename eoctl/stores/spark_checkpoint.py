@@ -26,7 +26,7 @@ from recovery.restart.checkpoint_repair import CheckpointFiles, Progress, Remedy
 from recovery.times import instant
 
 NOTE = "eoctl-repair.json"
-"""What was mended, in the copy's own folder; Spark does not look at it."""
+"""What was repaired, in the copy's own folder; Spark does not look at it."""
 
 _BATCH = re.compile(r"0|[1-9][0-9]*")
 _STATE = re.compile(r"([1-9][0-9]*)(?:_[^.]*)?\.(delta|snapshot|zip|changelog)")
@@ -193,7 +193,7 @@ def _stores(
         names: set[str] = set()
         for partition in there:
             names |= {p.name for p in partition.iterdir() if p.is_dir() and not _ours(p.name)}
-        known = _expected(folder, operator, offsets)
+        known = _expected(operator, offsets)
         partitions = max(
             [known, *(int(p.name) + 1 for p in there)], default=0
         )  # a folder that Spark does not know of is checked too
@@ -213,7 +213,7 @@ def _ours(name: str) -> bool:
     return name.startswith(("_", ".")) or name in ("SSTs", "logs")
 
 
-def _expected(folder: Path, operator: Path, offsets: Mapping[int, Any]) -> int:
+def _expected(operator: Path, offsets: Mapping[int, Any]) -> int:
     """Return an operator's number of partitions: from its metadata, else the query's conf."""
     for path in sorted((operator / "_metadata").rglob("*"), reverse=True):
         if path.is_file() and not path.name.startswith("."):

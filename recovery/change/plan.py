@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ValidationError, model_validator
 
-from recovery.documents import Document
+from recovery.documents import Document, unique_keys
 from recovery.errors import RefusedError, UsageError
 from recovery.quoting import quoted, value_words
 from recovery.times import rfc3339
@@ -230,7 +230,7 @@ def load(text: str, where: str) -> Plan:
     """
     try:
         content = json.loads(
-            text, object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float
+            text, object_pairs_hook=unique_keys, parse_float=_no_float, parse_constant=_no_float
         )
     except (ValueError, RecursionError) as error:
         raise UsageError(f"not a plan file: {error}", where=where) from None
@@ -263,13 +263,6 @@ def _changed(where: str, name: str, stated: object, computed: str) -> RefusedErr
         where=where,
         remedy="plan again",
     )
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("a key is there twice")
-    return values
 
 
 def _no_float(text: str) -> float:

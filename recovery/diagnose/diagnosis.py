@@ -47,6 +47,12 @@ class Judged:
     def partition(self) -> PartitionFacts:
         return self.newest.partition
 
+    @property
+    def only_id(self) -> str | None:
+        """Return the only id in the history with this producer id, if no coordinator lists one."""
+        ids = self.history.transactional_ids if self.history else ()
+        return ids[0] if len(ids) == 1 else None
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedId:

@@ -8,10 +8,11 @@ of a Prepare* again. So a reload is advised only if no named partition has its m
 from collections.abc import Sequence
 
 from recovery.diagnose.evidence import Evidence
-from recovery.diagnose.remedies import FIX, NO_RESTART, ONLY_IF_GONE, Remedy
+from recovery.diagnose.remedies import FIX, NO_FENCE, NO_RESTART, Remedy, of_gone, of_owner
 from recovery.facts import TransactionFacts
 from recovery.inspect.id_facts import IdFacts, Refusing
 from recovery.plurals import counted
+from recovery.values import replace
 
 FEW_MOVES = 10
 """A leader can be moved this often by hand; beyond that, the real epoch does not catch up."""
@@ -20,7 +21,6 @@ _UNTIL = (
     "until its coordinator finishes it, the id answers CONCURRENT_TRANSACTIONS: let its "
     "application use another transactional id meanwhile"
 )
-_NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end")
 _NO_RESOLVE = ("resolve", "its coordinator writes the decided marker itself after that")
 
 
@@ -43,7 +43,7 @@ def past_the_fence(
     log = f"__transaction_state:{look.state_partition}"
     held = [p for p in look.named or () if p.open_from is not None]
     by_epoch_alone = all(r.above > 0 for r in refusals)
-    refused = [_NO_FENCE, ("abort", f"its coordinator decided {outcome}")]
+    refused = [NO_FENCE, ("abort", f"its coordinator decided {outcome}")]
     if here is not None:
         refused.append(_NO_RESOLVE)
     few = by_epoch_alone and above <= FEW_MOVES and reload_safe
@@ -208,7 +208,7 @@ def about_refusal(refusals: Sequence[Refusing], look: IdFacts) -> list[Evidence]
 def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy:
     """Return the way out of a Prepare* whose markers are all written."""
     row, log = look.row, f"__transaction_state:{look.state_partition}"
-    refused = (_NO_FENCE, ("abort", "every partition has its marker: nothing is open"))
+    refused = (NO_FENCE, ("abort", "every partition has its marker: nothing is open"))
     if newest.too_few_in_sync:
         return Remedy(
             "restore-leader",
@@ -273,17 +273,6 @@ def _or_unknown(value: int | None) -> str:
     return "not known" if value is None else str(value)
 
 
-def leave_to_its_system(row: TransactionFacts) -> Remedy:
-    """Return the remedy for a two-phase transaction: leave it to its own system (KIP-939)."""
-    return Remedy(
-        "none",
-        f"{row.transactional_id} belongs to a system that commits or aborts it itself "
-        "(two-phase): ask that system",
-        refused=(("fence", ONLY_IF_GONE),),
-        transactional_id=row.transactional_id,
-    )
-
-
 def fence(
     row: TransactionFacts, gate: str | None, *, to_see_all: str | None, overdue: bool
 ) -> Remedy:
@@ -292,30 +281,15 @@ def fence(
     gate: why its owner may be alive; None = no reason. to_see_all: what to grant so that all its
     partitions are seen; None = they are.
     """
-    name = row.transactional_id
     if gate is not None:
-        return Remedy(
-            "wait",
-            f"let its owner end it: {gate}",
-            refused=(("fence", ONLY_IF_GONE),),
-            transactional_id=name,
-            producer_id=row.producer_id,
-            producer_epoch=row.producer_epoch,
-        )
+        return of_owner(row, gate)
     if to_see_all is not None:
         return Remedy(
             "none",
             f"{to_see_all}: which partitions a fence would abort is not known",
             refused=(("fence", "partitions that are not visible may hold records of it"),),
-            transactional_id=name,
+            transactional_id=row.transactional_id,
         )
     wait = "the coordinator aborts it in its next cycle: wait one, then fence; " if overdue else ""
-    return Remedy(
-        "fence",
-        f"{wait}aborts the open transaction of {name}, which holds no record back, and shuts its "
-        "owner out",
-        caveats=("an owner that still lives is killed by it",),
-        transactional_id=name,
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
-    )
+    late = of_gone(row, ", which holds no record back,")
+    return replace(late, does=wait + late.does)

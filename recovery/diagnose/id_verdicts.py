@@ -18,7 +18,7 @@ from typing import Literal
 from recovery.diagnose import id_remedies
 from recovery.diagnose.case import gate_of
 from recovery.diagnose.evidence import Evidence, brokers_away, whose_clock
-from recovery.diagnose.remedies import Remedy, start_brokers_first
+from recovery.diagnose.remedies import Remedy, of_its_system, of_live, start_brokers_first
 from recovery.diagnose.verdicts import VerdictName, granted_or, was_refused
 from recovery.facts import CoordinatorFacts, TopicPartition, TransactionFacts
 from recovery.formats.transaction_state import TransactionValue
@@ -375,7 +375,7 @@ RULES: tuple[IdRule, ...] = (
         "two-phase",
         lambda c: is_two_phase(c.row),
         "two-phase",
-        lambda c: id_remedies.leave_to_its_system(c.row),
+        lambda c: of_its_system(c.row),
         lambda c: _running(c),
     ),
     _unknown(
@@ -418,13 +418,7 @@ RULES: tuple[IdRule, ...] = (
         "within-limits",
         lambda c: True,
         "open",
-        lambda c: Remedy(
-            "wait",
-            "a live transaction within its limits: its owner ends it",
-            transactional_id=c.name,
-            producer_id=c.row.producer_id,
-            producer_epoch=c.row.producer_epoch,
-        ),
+        lambda c: of_live(c.row),
         lambda c: _running(c),
     ),
 )

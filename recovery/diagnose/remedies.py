@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from recovery.diagnose.case import Case
 from recovery.diagnose.diagnosis_rows import Action
-from recovery.facts import CoordinatorFacts
+from recovery.facts import CoordinatorFacts, TransactionFacts
 from recovery.plurals import listed
 from recovery.times import format_duration
 from recovery.values import Value, replace
@@ -51,6 +51,7 @@ FIX = "the fix of KAFKA-19999 (each release of Apache Kafka that needs it has it
 """Markers that need it came with it. Sources: apache/kafka pull request 21176, which Jira calls
 resolved on 2025-12-28; class files of kafka-storage 4.2.0, which have it, and of 4.0.1, which
 refuses no marker of the epoch that it has."""
+NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end")
 NO_RESTART = (
     "restart-coordinator",
     (
@@ -111,7 +112,7 @@ def unblock_markers(c: Case) -> Remedy:
     row = c.preparing
     refused = (
         ("abort", "its outcome is decided: a marker from here could contradict it"),
-        ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end"),
+        NO_FENCE,
     )
     if c.leaderless:
         return Remedy(
@@ -192,38 +193,60 @@ def wait_for_commit(c: Case) -> Remedy:
     )
 
 
-def leave_to_its_system(c: Case) -> Remedy:
-    name = c.owner.transactional_id if c.owner else None
+def of_its_system(row: TransactionFacts, *refused: tuple[str, str]) -> Remedy:
+    """Return the remedy for a two-phase transaction: leave it to its own system (KIP-939)."""
     return Remedy(
         "none",
-        f"{name} belongs to a system that commits or aborts it itself (two-phase): ask that system",
-        refused=(_NO_ABORT_OWNED, ("fence", ONLY_IF_GONE)),
-        transactional_id=name,
+        f"{row.transactional_id} belongs to a system that commits or aborts it itself "
+        "(two-phase): ask that system",
+        refused=(*refused, ("fence", ONLY_IF_GONE)),
+        transactional_id=row.transactional_id,
     )
+
+
+def of_owner(row: TransactionFacts, why: str, *refused: tuple[str, str]) -> Remedy:
+    """Return the remedy for an owner that may be alive: wait. why: a sentence."""
+    return _about(row, "wait", f"let its owner end it: {why}", *refused, ("fence", ONLY_IF_GONE))
+
+
+def of_live(row: TransactionFacts, *refused: tuple[str, str]) -> Remedy:
+    """Return the remedy for a transaction within its limits: wait."""
+    return _about(row, "wait", "a live transaction within its limits: its owner ends it", *refused)
+
+
+def of_gone(row: TransactionFacts, reach: str, *refused: tuple[str, str]) -> Remedy:
+    """Return the fence of an owner that is late. reach: what the fence ends, after its name."""
+    does = f"aborts the open transaction of {row.transactional_id}{reach} and shuts its owner out"
+    caveats = ("an owner that still lives is killed by it",)
+    return replace(_about(row, "fence", does, *refused), caveats=caveats)
+
+
+def _about(row: TransactionFacts, action: Action, does: str, *refused: tuple[str, str]) -> Remedy:
+    """Return a remedy whose target is an owner's transaction."""
+    return Remedy(
+        action,
+        does,
+        refused=refused,
+        transactional_id=row.transactional_id,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+    )
+
+
+def leave_to_its_system(c: Case) -> Remedy:
+    return of_its_system(_owner(c), _NO_ABORT_OWNED)
+
+
+def _owner(c: Case) -> TransactionFacts:
+    assert c.owner is not None  # the rules ask for one
+    return c.owner
 
 
 def fence(c: Case) -> Remedy:
     """Fence the owner; if it may be alive, wait instead and say why."""
-    row = c.owner
-    name = row.transactional_id if row else None
     if c.gate is not None:
-        return Remedy(
-            "wait",
-            f"let its owner end it: {c.gate}",
-            refused=(_NO_ABORT_OWNED, ("fence", ONLY_IF_GONE)),
-            transactional_id=name,
-            producer_id=row.producer_id if row else None,
-            producer_epoch=row.producer_epoch if row else None,
-        )
-    return Remedy(
-        "fence",
-        f"aborts the open transaction of {name} on all its partitions and shuts its owner out",
-        caveats=("an owner that still lives is killed by it",),
-        refused=(_NO_ABORT_OWNED,),
-        transactional_id=name,
-        producer_id=row.producer_id if row else None,
-        producer_epoch=row.producer_epoch if row else None,
-    )
+        return of_owner(_owner(c), c.gate, _NO_ABORT_OWNED)
+    return of_gone(_owner(c), " on all its partitions", _NO_ABORT_OWNED)
 
 
 def wait_then_fence(c: Case) -> Remedy:
@@ -240,27 +263,11 @@ def wait_then_fence(c: Case) -> Remedy:
         first = (
             f"its coordinator looks for such {every} and aborts it itself: wait for that first; "
         )
-    return Remedy(
-        "fence",
-        first + plain.does,
-        plain.caveats,
-        plain.refused,
-        plain.transactional_id,
-        plain.producer_id,
-        plain.producer_epoch,
-    )
+    return replace(plain, does=first + plain.does)
 
 
 def let_it_run(c: Case) -> Remedy:
-    row = c.owner
-    return Remedy(
-        "wait",
-        "a live transaction within its limits: its owner ends it",
-        refused=(_NO_ABORT_OWNED,),
-        transactional_id=row.transactional_id if row else None,
-        producer_id=row.producer_id if row else None,
-        producer_epoch=row.producer_epoch if row else None,
-    )
+    return of_live(_owner(c), _NO_ABORT_OWNED)
 
 
 def abort(c: Case) -> Remedy:
@@ -279,12 +286,8 @@ def wait_for_namesake(c: Case) -> Remedy:
         "could break its next write or cause a duplicate"
     )
     fenced = "fence it first" + (" with --owner-is-gone" if c.gate else "")
-    return Remedy(
-        "wait",
+    does = (
         f"wait until {row.transactional_id} has ended its transaction elsewhere, or {fenced}; then "
-        "abort this one",
-        refused=(("abort", danger),),
-        transactional_id=row.transactional_id,
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
+        "abort this one"
     )
+    return _about(row, "wait", does, ("abort", danger))

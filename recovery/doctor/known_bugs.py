@@ -21,8 +21,8 @@ class KnownBug(Value):
     fixed: the first release with the fix of each branch that got one, and the first branch that
     never had the bug again; empty: no release up to LAST_READ has the fix. tried: releases on which
     a test of this project saw it, by_hand: a person with the lab's client, beside one that has the
-    fix; both empty: as read. needs_few_copies: only a partition that may lose all its leaders is in
-    danger.
+    fix; both empty: as read. not_seen: releases that were tried without seeing it.
+    needs_few_copies: only a partition that may lose all its leaders is in danger.
     """
 
     number: str
@@ -30,6 +30,7 @@ class KnownBug(Value):
     fixed: tuple[Version, ...]
     tried: tuple[str, ...] = ()
     by_hand: tuple[str, ...] = ()
+    not_seen: tuple[str, ...] = ()
     needs_few_copies: bool = False
 
     def affected(self) -> Iterator[VersionRange]:
@@ -51,20 +52,22 @@ class Suspicion(Value):
 
 
 KNOWN_BUGS: tuple[KnownBug, ...] = (
-    KnownBug("KAFKA-13727", None, ((2, 8, 2), (3, 0, 2), (3, 1, 1), (3, 2, 0))),
+    KnownBug("KAFKA-13727", None, ((2, 8, 2), (3, 0, 2), (3, 1, 1), (3, 2, 0)), tried=("3.1.0",)),
     KnownBug("KAFKA-14055", None, ((3, 0, 2), (3, 1, 2), (3, 2, 1), (3, 3, 0)), tried=("2.8.2",)),
-    KnownBug("KAFKA-14417", (3, 0, 0), ((3, 3, 2), (3, 4, 0))),
-    KnownBug("KAFKA-14880", None, ((3, 4, 1), (3, 5, 0))),
+    KnownBug("KAFKA-14417", (3, 0, 0), ((3, 3, 2), (3, 4, 0)), tried=("3.1.0",)),
+    KnownBug("KAFKA-14880", None, ((3, 4, 1), (3, 5, 0)), tried=("3.1.0",)),
     KnownBug("KAFKA-14561", None, ((3, 6, 0),), tried=("2.8.2",)),
     KnownBug("KAFKA-15449", None, ((3, 7, 0),), tried=("2.8.2",)),
-    KnownBug("KAFKA-15552", (3, 4, 0), ((3, 5, 2), (3, 6, 1), (3, 7, 0))),
-    KnownBug("KAFKA-15653", (3, 6, 0), ((3, 6, 1), (3, 7, 0))),
-    KnownBug("KAFKA-16386", (3, 6, 0), ((3, 7, 1), (3, 8, 0))),
-    KnownBug("KAFKA-16229", None, ((3, 8, 0),)),
-    KnownBug("KAFKA-16352", None, ((3, 8, 0),)),
-    KnownBug("KAFKA-17507", None, ((3, 9, 1), (4, 0, 0))),
+    KnownBug("KAFKA-15552", (3, 4, 0), ((3, 5, 2), (3, 6, 1), (3, 7, 0)), tried=("3.6.0",)),
+    KnownBug("KAFKA-15653", (3, 6, 0), ((3, 6, 1), (3, 7, 0)), not_seen=("3.6.0",)),
+    KnownBug("KAFKA-16386", (3, 6, 0), ((3, 7, 1), (3, 8, 0)), tried=("3.6.0",)),
+    KnownBug("KAFKA-16229", (3, 5, 0), ((3, 8, 0),), tried=("3.6.0",)),
+    KnownBug("KAFKA-16352", None, ((3, 8, 0),), tried=("3.6.0",)),
+    KnownBug("KAFKA-17507", None, ((3, 9, 1), (4, 0, 0)), tried=("3.6.0",)),
     KnownBug("KAFKA-14562", None, ((4, 0, 0),), tried=("3.9.1",)),
-    KnownBug("KAFKA-19690", (3, 6, 0), ((3, 9, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0))),
+    KnownBug(
+        "KAFKA-19690", (3, 6, 0), ((3, 9, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0)), tried=("3.6.0",)
+    ),
     KnownBug("KAFKA-19163", (4, 0, 0), ((4, 0, 1), (4, 1, 0)), by_hand=("4.0.0",)),
     KnownBug("KAFKA-19367", (4, 0, 0), ((4, 0, 1), (4, 1, 0)), by_hand=("4.0.0",)),
     KnownBug("KAFKA-20090", (4, 0, 0), ((4, 3, 0),), tried=("4.0.1",)),

@@ -22,7 +22,7 @@ from recovery.inspect.observation import OpenTransaction, StartBatch
 from recovery.values import Value
 
 NEWEST = 16  # records of an id that are always kept, and as many before its epoch began
-MOST_RECORDS = 40_000  # of all ids in one request, in all partitions: about 30 MB
+MOST_RECORDS = 15_000  # of all ids in one request, in all partitions: about 15 MB
 LEAST_RECORDS = 50  # of each id
 _EPOCHS_ABOVE = 2  # an abort of Kafka 4.0.0 carries the batch's epoch + 2 (KAFKA-19367)
 

@@ -70,7 +70,7 @@ def offsets_show_rows(
     data_records: Mapping[TopicPartition, Mapping[int, int]],
     times: TimeLags | None = None,
 ) -> list[OffsetsShowRow]:
-    """One row per committed offset, by group, topic, partition.
+    """Return one row per committed offset, by group, topic, partition.
 
     data_records: for each committed offset that was counted, records from there to the LSO.
     times: None = no record was read for its timestamp.
@@ -137,7 +137,7 @@ def offsets_count_row(
     counts: Counts | None,
     error: str | None = None,
 ) -> OffsetsCountRow:
-    """One partition's row: counts, or the error that stood in the way."""
+    """Return one partition's row: counts, or the error that prevented them."""
     return OffsetsCountRow(
         topic=topic_partition[0],
         partition=topic_partition[1],

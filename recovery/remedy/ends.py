@@ -278,7 +278,7 @@ def _otherwise(j: Judged, plain: Way | None, known: tuple[Way, ...]) -> Otherwis
     if plain is not None and plain.action == "why":
         return Otherwise("wait-for-id", {"transactional_id": plain.transactional_id})
     if v.name == "coordinator-fenced":
-        return _fenced(j, plain, known)
+        return _fenced(j, known)
     if v.name == "unknown":
         return _unknown(j, known)
     if v.mixed:
@@ -319,7 +319,7 @@ def _no_marker(j: Judged) -> Otherwise:
     return Otherwise("start-brokers", {"partitions": short or [j.about.name]})
 
 
-def _fenced(j: Judged, plain: Way | None, known: tuple[Way, ...]) -> Otherwise:
+def _fenced(j: Judged, known: tuple[Way, ...]) -> Otherwise:
     v, remedy = j.verdict, j.verdict.remedy
     name = {"transactional_id": remedy.transactional_id}
     if remedy.action == "restart-coordinator":

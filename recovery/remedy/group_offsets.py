@@ -1,4 +1,4 @@
-"""Say what stands of a group's offset once the transaction that holds a newer one has ended.
+"""Say what a group's offset is once the transaction that holds a newer one has ended.
 
 Kafka keeps a transaction's offsets apart until it ends: a commit then makes them count, an abort
 drops them, and the group is back at what it had committed before, which may be nothing.
@@ -22,7 +22,7 @@ MOST_UNSEEN = 3
 
 
 class GroupOffset(HasPartition, Value):
-    """An offset of a group that a transaction holds, and what stands of it afterwards.
+    """An offset of a group that a transaction holds, and what it is afterwards.
 
     outcomes: those that the transaction can still have, the plan's own first. A plan keeps `after`:
     outcome → the offset that then counts, null for none, and whether that is known.

@@ -33,7 +33,7 @@ def merge_log(app: App, observed: Observed, partition: TopicPartition) -> Basis:
     basis = stored_or_base(app, observed, partition)
     log = observed.log(merged)
     tip, final = final_end(log)
-    start = _commit(app, observed, partition, merged)
+    start = _commit(app, observed, merged)
     if not log.log_start_offset <= start <= tip:
         raise RefusedError(
             f"the commit is at {start}, the merge log is [{log.log_start_offset}, {tip}): the "
@@ -123,7 +123,7 @@ def _feeds(
     return exists and merged[1] in {output[1] for output in app.outputs_of(topic_partition)}
 
 
-def _commit(app: App, observed: Observed, partition: TopicPartition, merged: TopicPartition) -> int:
+def _commit(app: App, observed: Observed, merged: TopicPartition) -> int:
     """Return the merge offset of a task's commit, which all of its inputs must share."""
     merge_logs: dict[int, TopicPartition] = {}
     for entry in observed.stored:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
 
-from recovery.documents import StrictDocument
+from recovery.documents import StrictDocument, unique_keys
 from recovery.facts import HasPartition, TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.quoting import quoted
@@ -195,14 +195,8 @@ def _refuse_twice(partitions: Iterable[TopicPartition], what: str, where: str) -
 
 
 def _json(text: str) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) != len(pairs):
-            raise ValueError("a key is there twice")
-        return values
-
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        return json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

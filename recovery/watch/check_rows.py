@@ -1,8 +1,10 @@
 """The rows of `check` and of `bundle open`."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from recovery.row import Row
+from recovery.values import Value
 
 Unit = Literal[
     "offsets",
@@ -19,6 +21,24 @@ Unit = Literal[
 
 FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left", "group_expiry"})
 """Rules that observe what is left of something."""
+
+
+class Reason(Value):
+    """What a rule saw: a code, whose sentence `eoctl.render.watch_words` has, and what is in it."""
+
+    code: str
+    data: Mapping[str, Any] = {}
+
+
+class Judgement(Value):
+    """What a rule of [check] says: a CheckRow with reasons in place of its sentence."""
+
+    rule: str
+    threshold: int | float
+    observed: int | float | None
+    unit: Unit
+    ok: bool | None
+    reasons: tuple[Reason, ...]
 
 
 class CheckRow(Row):

@@ -1,4 +1,4 @@
-"""Apply the rules of the config file's [check]: each gives a row of facts and its judgement.
+"""Apply the rules of the config file's [check]: each gives what it observed and its judgement.
 
 A rule is a finding if the observed value reaches the threshold. If something that could change
 the answer was not seen, the answer is None (unknown).
@@ -23,10 +23,8 @@ from recovery.facts import (
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
-from recovery.plurals import counted
-from recovery.quoting import some
 from recovery.values import Value
-from recovery.watch.check_rows import CheckRow, Unit
+from recovery.watch.check_rows import Judgement, Reason, Unit
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_GRANTED = "AUTHORIZATION_FAILED"
@@ -91,9 +89,9 @@ class Observed(Value):
     contests: Contests | None = None
 
 
-def check_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
-    """Return one row per enabled rule, in the order of the config file's documentation."""
-    rules: list[tuple[float | None, Callable[[Observed, float], CheckRow]]] = [
+def check_rules(observed: Observed, limits: Thresholds) -> list[Judgement]:
+    """Return what each enabled rule says, in the order of the config file's documentation."""
+    rules: list[tuple[float | None, Callable[[Observed, float], Judgement]]] = [
         (limits.held_records, _held_records),
         (limits.held_age, _held_age),
         *((n, _verdict(name)) for name, n in limits.verdicts.items()),
@@ -162,71 +160,76 @@ def ages_unknown(d: Diagnosis) -> list[Missing]:
     ]
 
 
-def check_row(
+def judgement(
     rule: str,
     threshold: float,
     observed: float | None,
     unit: Unit,
-    detail: str,
-    *,
+    *reasons: Reason,
     finding: bool,
     unsure: bool,
-) -> CheckRow:
-    """Return a rule's row. unsure: not everything was seen, so only a finding is certain."""
+) -> Judgement:
+    """Return what a rule says. unsure: not everything was seen, so only a finding is certain."""
     ok = False if finding else None if unsure else True
-    return CheckRow(
-        rule=rule, threshold=threshold, observed=observed, unit=unit, ok=ok, detail=detail
-    )
+    return Judgement(rule, threshold, observed, unit, ok, reasons)
 
 
-def _held_records(facts: Observed, threshold: float) -> CheckRow:
+_NOTHING_HELD = Reason("nothing-held")
+
+
+def _held_records(facts: Observed, threshold: float) -> Judgement:
     d = facts.diagnosis
     worst = max((p for p in d.partitions if p.held), key=lambda p: p.held or 0, default=None)
     observed = worst.held or 0 if worst else 0
     unseen = unseen_partitions(d)
-    detail = f"{worst.topic_partition} is held most" if worst else "nothing is held"
+    reasons = [Reason("held-most", {"name": worst.topic_partition}) if worst else _NOTHING_HELD]
     if unseen:
-        detail += f"; {counted(unseen, 'partition')} not seen"
+        reasons.append(Reason("partitions-not-seen", {"number": unseen}))
     finding, unsure = observed >= threshold, bool(unseen)
-    return check_row(
-        "held_records", threshold, observed, "offsets", detail, finding=finding, unsure=unsure
+    return judgement(
+        "held_records", threshold, observed, "offsets", *reasons, finding=finding, unsure=unsure
     )
 
 
-def _held_age(facts: Observed, threshold: float) -> CheckRow:
+def _held_age(facts: Observed, threshold: float) -> Judgement:
     d = facts.diagnosis
     aged = [j for j in holders(d) if j.verdict.age_seconds is not None]
     oldest = max(aged, key=lambda j: j.verdict.age_seconds or 0.0, default=None)
     observed = oldest.verdict.age_seconds or 0.0 if oldest else 0.0
     unsure = len(holders(d)) - len(aged) + unseen_partitions(d)
-    if oldest is None:
-        detail = "nothing is held"
-    else:
-        detail = f"{oldest.about.name}, by the {oldest.verdict.age_clock}'s clock"
+    reasons = [_NOTHING_HELD]
+    if oldest is not None:
+        data = {"name": oldest.about.name, "clock": oldest.verdict.age_clock}
+        reasons = [Reason("held-longest", data)]
     if unsure:
-        detail += f"; of {counted(unsure, 'partition')} it is not known"
+        reasons.append(Reason("ages-not-known", {"number": unsure}))
     finding = observed >= threshold
-    return check_row(
-        "held_age", threshold, observed, "seconds", detail, finding=finding, unsure=bool(unsure)
+    return judgement(
+        "held_age", threshold, observed, "seconds", *reasons, finding=finding, unsure=bool(unsure)
     )
 
 
-def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
-    def rule(observed: Observed, threshold: float) -> CheckRow:
+def named(names: Iterable[str]) -> Reason:
+    """Return the reason that names what a rule counts."""
+    return Reason("named", {"names": list(names)})
+
+
+def _verdict(name: str) -> Callable[[Observed, float], Judgement]:
+    def rule(observed: Observed, threshold: float) -> Judgement:
         d = observed.diagnosis
         counts = verdict_counts(d)
         mine = [j.about.name for j in d.judged if j.verdict.name == name]
         mine += [j.name for j in d.ids if j.verdict.name == name]
         unsure = unseen_partitions(d) + (0 if name == "unknown" else counts["unknown"])
-        words = [some(list(dict.fromkeys(mine)))] if mine else ["none"]
+        reasons = [named(dict.fromkeys(mine))]
         if unsure:
-            words.append(f"{unsure} could not be judged")
-        return check_row(
+            reasons.append(Reason("not-judged", {"number": unsure}))
+        return judgement(
             f"verdicts.{name}",
             threshold,
             counts[name],
             "transactions",
-            "; ".join(words),
+            *reasons,
             finding=counts[name] >= threshold,
             unsure=bool(unsure),
         )
@@ -234,26 +237,27 @@ def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
     return rule
 
 
-def _groups_pending(observed: Observed, threshold: float) -> CheckRow:
+def _groups_pending(observed: Observed, threshold: float) -> Judgement:
     names = pending_groups(observed.groups or ())
     unsure = observed.groups is None or bool(observed.groups_missing)
-    detail = (some(names) or "none") + ("; not all groups were seen" if unsure else "")
+    reasons = [named(names), *([Reason("groups-not-seen")] if unsure else [])]
     finding = len(names) >= threshold
-    return check_row(
-        "groups_pending", threshold, len(names), "groups", detail, finding=finding, unsure=unsure
+    return judgement(
+        "groups_pending", threshold, len(names), "groups", *reasons, finding=finding, unsure=unsure
     )
 
 
-def _coordinators(observed: Observed, threshold: float) -> CheckRow:
+def _coordinators(observed: Observed, threshold: float) -> Judgement:
     t = observed.transactions
     gone = unavailable(t)
     unasked = sum(_not_askable(c.error) for c in t.coordinators if not c.seen)
     unsure = bool(unasked) or any(m.scope == "topic" for m in t.missing)
-    detail = f"{sum(c.seen for c in t.coordinators)} of {len(t.coordinators)} answered"
+    seen = sum(c.seen for c in t.coordinators)
+    reasons = [Reason("answered", {"seen": seen, "total": len(t.coordinators)})]
     if unsure:
-        detail += "; not all may be asked"
+        reasons.append(Reason("not-all-may-be-asked"))
     rule, finding = "coordinators_unavailable", gone >= threshold
-    return check_row(rule, threshold, gone, "partitions", detail, finding=finding, unsure=unsure)
+    return judgement(rule, threshold, gone, "partitions", *reasons, finding=finding, unsure=unsure)
 
 
 def _not_askable(error: str | None) -> bool:
@@ -265,7 +269,7 @@ class Expiring(Value):
 
     transactional_id: str
     at: int
-    why: str
+    why: Reason
 
 
 def near_expiry(
@@ -302,14 +306,15 @@ def expiring(observed: Observed, within: float) -> list[Expiring]:
             if not isinstance(value, TransactionValue) or value.state not in CLOSED_STATES:
                 continue
             if j.verdict.name in KEPT_BY_HISTORY:
-                why = f"its history goes with it, and {j.about.name} is {j.verdict.name}"
+                data = {"name": record.transactional_id, "held": j.about.name}
+                why = Reason("history-goes", {**data, "verdict": j.verdict.name})
                 at = value.last_update_ms + observed.expiration_ms
                 ids.append(Expiring(record.transactional_id, at, why))
     clients = living_clients(observed.groups or ())
     for t in near_expiry(observed.transactions.rows, observed.expiration_ms, observed.now, within):
         name = clients.get(t.transactional_id)
         if name is not None and t.start_timestamp is not None:
-            why = f"its client {name} lives, and its next transaction would fail"
+            why = Reason("client-lives", {"name": t.transactional_id, "client": name})
             ids.append(
                 Expiring(t.transactional_id, t.start_timestamp + observed.expiration_ms, why)
             )
@@ -333,19 +338,19 @@ def living_clients(groups: Iterable[GroupFacts]) -> dict[str, str]:
 _THREAD = re.compile("(?<=.)-StreamThread-([^-]*)(?=-)", re.DOTALL)
 
 
-def _expiry(observed: Observed, threshold: float) -> CheckRow:
+EXPIRATION_NOT_KNOWN = Reason("expiration-not-known")
+
+
+def _expiry(observed: Observed, threshold: float) -> Judgement:
     ids = expiring(observed, threshold)
     first = ids[0] if ids else None
     left = None if first is None else (first.at - observed.now) / 1000
+    reason = Reason("no-needed-id-expires") if first is None else first.why
     if observed.expiration_ms is None:
-        detail = "transactional.id.expiration.ms is not known"
-    elif first is None:
-        detail = "nothing depends on an id that expires so soon"
-    else:
-        detail = f"{first.transactional_id}: {first.why}"
+        reason = EXPIRATION_NOT_KNOWN
     finding, unsure = left is not None and left <= threshold, observed.expiration_ms is None
     rule = "producer_id_expiry"
-    return check_row(rule, threshold, left, "seconds", detail, finding=finding, unsure=unsure)
+    return judgement(rule, threshold, left, "seconds", reason, finding=finding, unsure=unsure)
 
 
 GAPS: Mapping[str, Callable[[Missing], bool]] = {

@@ -4,26 +4,25 @@ Their owners fence each other, or one restarts for ever: see `recovery.diagnose.
 """
 
 from recovery.diagnose.contest import NAMED_WITHIN_MS, Contests
-from recovery.quoting import some
-from recovery.watch.check_rows import CheckRow
-from recovery.watch.check_rules import check_row
+from recovery.watch.check_rows import Judgement, Reason
+from recovery.watch.check_rules import judgement, named
 
 
-def contested_ids(found: Contests, now: int, threshold: float) -> CheckRow:
-    """Return the rule's row. now: epoch ms, our clock."""
-    words = [some([c.transactional_id for c in found.contests]) or "none"]
+def contested_ids(found: Contests, now: int, threshold: float) -> Judgement:
+    """Return what the rule says. now: epoch ms, our clock."""
+    reasons = [named(c.transactional_id for c in found.contests)]
     back = None if found.read_from is None else max(0, now - found.read_from)
     if back is not None:
-        words.append(f"only the last {back // 1000} s were read")
+        reasons.append(Reason("only-the-last-read", {"seconds": back // 1000}))
     if found.missing:
-        words.append("not all of __transaction_state was read")
+        reasons.append(Reason("states-not-read"))
     number = found.number
-    return check_row(
+    return judgement(
         "contested_ids",
         threshold,
         number,
         "ids",
-        "; ".join(words),
+        *reasons,
         finding=number is not None and number >= threshold,
         unsure=bool(found.missing) or (back is not None and back < NAMED_WITHIN_MS),
     )

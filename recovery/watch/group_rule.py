@@ -10,10 +10,8 @@ ConsumerGroup and StreamsGroup, and OffsetMetadataManager.cleanupExpiredOffsets.
 from collections.abc import Iterable
 
 from recovery.facts import CommitTime, GroupFacts, GroupTimes
-from recovery.plurals import counted
-from recovery.quoting import quoted, some
-from recovery.watch.check_rows import CheckRow
-from recovery.watch.check_rules import Observed, check_row
+from recovery.watch.check_rows import Judgement, Reason
+from recovery.watch.check_rules import Observed, judgement
 
 AT_WORK_MS = 6 * 3_600_000
 """A group that committed this recently is at work even without members, like a Flink job's.
@@ -58,16 +56,16 @@ def ends_at(g: GroupFacts, times: GroupTimes, retention_ms: int, now: int) -> in
     return min(ends, default=None)
 
 
-def group_expiry(observed: Observed, threshold: float) -> CheckRow:
+def group_expiry(observed: Observed, threshold: float) -> Judgement:
     """Judge the groups without members. At most half of the retention counts as near, so a group
     that commits more often than that is never a finding."""
     retention = observed.offsets_retention_ms
     groups = without_members(observed.groups or ())
     unseen = sum(g.group not in observed.group_times for g in groups)
     near: list[tuple[int, str]] = []
-    words = []
+    reasons = []
     if retention is None:
-        words.append("offsets.retention.minutes is hidden: grant DESCRIBE_CONFIGS on the cluster")
+        reasons.append(Reason("retention-hidden"))
     else:
         limit = min(threshold * 1000, retention / 2)
         near = sorted(
@@ -77,24 +75,16 @@ def group_expiry(observed: Observed, threshold: float) -> CheckRow:
             and (left := _left(g, times, retention, limit, observed.now)) is not None
         )
         if unseen:
-            words.append(f"{unseen} of {counted(len(groups), 'group')} without members not seen")
+            data = {"number": unseen, "total": len(groups)}
+            reasons.append(Reason("without-members-not-seen", data))
     if observed.groups is None or observed.groups_missing:
-        words.append("not all groups were seen")
-    unsure = bool(words)
-    if near:
-        names = some([quoted(name) for _, name in near])
-        words.insert(
-            0,
-            f"group {names} has no members and commits nothing: Kafka may delete its offsets then"
-            if len(near) == 1
-            else f"groups {names} have no members and commit nothing: Kafka may delete offsets of "
-            "the first then",
-        )
-    elif retention is not None:
-        words.insert(0, "no group without members loses its offsets so soon")
+        reasons.append(Reason("groups-not-seen"))
+    unsure = bool(reasons)
+    if retention is not None:
+        reasons.insert(0, Reason("offsets-go", {"groups": [name for _, name in near]}))
     seconds = near[0][0] / 1000 if near else None
-    rule, detail = "group_expiry", "; ".join(words)
-    return check_row(rule, threshold, seconds, "seconds", detail, finding=bool(near), unsure=unsure)
+    rule, finding = "group_expiry", bool(near)
+    return judgement(rule, threshold, seconds, "seconds", *reasons, finding=finding, unsure=unsure)
 
 
 def _left(

@@ -9,11 +9,9 @@ from recovery.facts import Facts, Missing, TopicPartition, TransactionFacts, Tra
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.inspect.growth.growth_rows import GrowthRow
 from recovery.inspect.growth.prefixes import prefix_of
-from recovery.plurals import counted
-from recovery.quoting import quoted
 from recovery.values import Value
-from recovery.watch.check_rows import CheckRow, Unit
-from recovery.watch.check_rules import TRANSACTION_STATE, Thresholds, check_row, holders
+from recovery.watch.check_rows import Judgement, Reason, Unit
+from recovery.watch.check_rules import TRANSACTION_STATE, Thresholds, holders, judgement
 
 CLEANER_HELD_SECONDS = 3_600
 """From this age on, `status` says that a transaction stops the log cleaner."""
@@ -40,10 +38,8 @@ class Growth(Value):
         return (*self.producers.missing, *self.sizes_missing)
 
 
-def growth_check_rows(
-    growth: Growth, transactions: Transactions, limits: Thresholds
-) -> list[CheckRow]:
-    """Return a row for each enabled rule."""
+def growth_rules(growth: Growth, transactions: Transactions, limits: Thresholds) -> list[Judgement]:
+    """Return what each enabled rule says."""
     rows = []
     if limits.producer_states is not None:
         rows.append(_producer_states(growth.producers, limits.producer_states))
@@ -60,7 +56,7 @@ def most_common_prefix(rows: Iterable[TransactionFacts]) -> tuple[str | None, in
     return counts.most_common(1)[0] if counts else (None, 0)
 
 
-def _producer_states(facts: Facts, threshold: float) -> CheckRow:
+def _producer_states(facts: Facts, threshold: float) -> Judgement:
     """Judge the leader that keeps the most producer states."""
     leaders = {p.topic_partition: p.leader for p in facts.partitions}
     by_leader: Counter[int | None] = Counter()
@@ -70,84 +66,83 @@ def _producer_states(facts: Facts, threshold: float) -> CheckRow:
         by_topic[at.topic] += len(rows)
     unseen = sum(at not in facts.producers for at in leaders)
     [(leader, most)] = by_leader.most_common(1) or [(None, 0)]
-    detail = ""
+    reason = Reason("no-producer")
     if most:
         [(topic, states)] = by_topic.most_common(1)
-        detail = f"broker {leader} leads with the most; topic {quoted(topic)} has {states} in all"
+        data = {"broker": leader, "topic": topic, "producers": states}
+        reason = Reason("most-producers", data)
     return _counted(
         "producer_states",
         threshold,
         (most, "producers"),
-        detail or "no partition has a producer",
-        f"{counted(unseen, 'partition')} not seen" if unseen else "",
+        reason,
+        Reason("partitions-not-seen", {"number": unseen}) if unseen else None,
         unsure=bool(unseen or facts.missing),
     )
 
 
-def _transactional_ids(transactions: Transactions, threshold: float) -> CheckRow:
+def _transactional_ids(transactions: Transactions, threshold: float) -> Judgement:
     prefix, ids = most_common_prefix(transactions.rows)
     return _counted(
         "transactional_ids",
         threshold,
         (sum(not t.ghost for t in transactions.rows), "ids"),
-        "there is no transactional id"
-        if prefix is None
-        else f"{counted(ids, 'id')} of prefix {quoted(prefix)}",
-        "" if transactions.complete else "not all coordinators were seen",
+        Reason("no-id") if prefix is None else Reason("prefix", {"prefix": prefix, "ids": ids}),
+        None if transactions.complete else Reason("coordinators-not-seen"),
         unsure=not transactions.complete,
     )
 
 
 def _counted(
-    rule: str, threshold: float, found: tuple[int, Unit], detail: str, unseen: str, *, unsure: bool
-) -> CheckRow:
+    rule: str,
+    threshold: float,
+    found: tuple[int, Unit],
+    reason: Reason,
+    unseen: Reason | None,
+    *,
+    unsure: bool,
+) -> Judgement:
     """Judge a number and its unit. unsure: there may be more; unseen: what was not seen."""
     number, unit = found
-    if unsure and not number:
-        detail = "none was seen"
-    return check_row(
+    none = unsure and not number
+    return judgement(
         rule,
         threshold,
-        None if unsure and not number else number,
+        None if none else number,
         unit,
-        f"{detail}; {unseen}" if unseen else detail,
+        Reason("none-seen") if none else reason,
+        *([] if unseen is None else [unseen]),
         finding=number >= threshold,
         unsure=unsure,
     )
 
 
-def _internal_topic_bytes(growth: Growth, threshold: float) -> CheckRow:
+def _internal_topic_bytes(growth: Growth, threshold: float) -> Judgement:
     """Judge the largest log of the internal topics."""
     sizes = growth.sizes
     largest = max(sizes, key=lambda at: (sizes[at], at), default=None)
     observed = None if largest is None else sizes[largest]
-    detail = "there is no internal topic" if largest is None else f"{largest} is the largest"
-    if growth.sizes_missing:
-        detail = "no size is known" if largest is None else f"{detail} of those that were seen"
-        detail += _to_grant(growth.sizes_missing)
-    return check_row(
+    data = {"name": largest, "all_seen": not growth.sizes_missing}
+    refused = _refused(growth.sizes_missing)
+    return judgement(
         "internal_topic_bytes",
         threshold,
         observed,
         "bytes",
-        detail,
+        Reason("largest", {**data, "refused": refused}),
         finding=observed is not None and observed >= threshold,
         unsure=bool(growth.sizes_missing),
     )
 
 
-def _to_grant(missing: Iterable[Missing]) -> str:
-    """Return the rights that are missing, as the end of a sentence; empty: nothing was refused.
+def _refused(missing: Iterable[Missing]) -> list[str]:
+    """Return whose DESCRIBE is missing.
 
-    The cluster's is that of DescribeLogDirs (KIP-113), the topic's that of Metadata.
+    The cluster's is that of DescribeLogDirs (KIP-113), the topics' that of Metadata.
     """
     errors = {m.error for m in missing}
-    rights = {
-        "CLUSTER_AUTHORIZATION_FAILED": "DESCRIBE on the cluster",
-        "TOPIC_AUTHORIZATION_FAILED": "DESCRIBE on the internal topics",
-    }
-    needed = [right for error, right in rights.items() if error in errors]
-    return f": grant {' and '.join(needed)}" if needed else ""
+    rights = {"CLUSTER_AUTHORIZATION_FAILED": "cluster", "TOPIC_AUTHORIZATION_FAILED": "topics"}
+    return [right for error, right in rights.items() if error in errors]
 
 
 def cleaner_held(d: Diagnosis, compacted: Collection[str]) -> list[GrowthRow]:

@@ -1,15 +1,19 @@
 """Warn before something ends: deadlines, two-phase ids, id expiry, epochs (rules of `check`).
 
 They need every transactional id described. A coordinator's own clock is used if it was measured
-(`Transactions.clocks`), else this host's, and `detail` says which.
+(`Transactions.clocks`), else this host's, and the reason says which.
 """
 
 from recovery.facts import TransactionFacts, Transactions
 from recovery.inspect.two_phase import deadline, is_two_phase
-from recovery.plurals import counted
-from recovery.quoting import quoted
-from recovery.watch.check_rows import CheckRow, Unit
-from recovery.watch.check_rules import Observed, Thresholds, check_row, near_expiry
+from recovery.watch.check_rows import Judgement, Reason, Unit
+from recovery.watch.check_rules import (
+    EXPIRATION_NOT_KNOWN,
+    Observed,
+    Thresholds,
+    judgement,
+    near_expiry,
+)
 
 SPENT = 0.75
 """The share of its timeout that a transaction must have used before its deadline is reported.
@@ -20,8 +24,8 @@ every second, it is never close to trouble, although its deadline is always with
 LAST_EPOCH = 32_767  # Short.MAX_VALUE: the coordinator then gives the id a new producer id
 
 
-def headroom_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
-    """Return a row for each enabled rule."""
+def headroom_rules(observed: Observed, limits: Thresholds) -> list[Judgement]:
+    """Return what each enabled rule says."""
     rules = (
         (limits.deadline, _deadline),
         (limits.two_phase_age, _two_phase_age),
@@ -46,7 +50,7 @@ def _described_at(observed: Observed) -> int:
     return observed.now if at is None else at
 
 
-def _deadline(observed: Observed, threshold: float) -> CheckRow:
+def _deadline(observed: Observed, threshold: float) -> Judgement:
     rows = []
     for t in observed.transactions.rows:
         left = milliseconds_left(t, observed.transactions, _described_at(observed))
@@ -54,15 +58,14 @@ def _deadline(observed: Observed, threshold: float) -> CheckRow:
             rows.append((left, t))
     left, first = min(rows, key=lambda row: row[0], default=(None, None))
     seconds = None if left is None else left / 1000
-    detail = "no transaction has used three quarters of its timeout"
+    reason = Reason("no-deadline-near")
     if first is not None:
-        name, clock = quoted(first.transactional_id), _clock(observed, first)
-        detail = f"its coordinator aborts the transaction of {name} then{clock}"
+        reason = Reason("aborted-then", _owner(observed, first))
     finding = seconds is not None and seconds <= threshold
-    return _row(observed, "deadline", threshold, seconds, "seconds", detail, finding=finding)
+    return _of_ids(observed, "deadline", threshold, seconds, "seconds", reason, finding=finding)
 
 
-def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
+def _two_phase_age(observed: Observed, threshold: float) -> Judgement:
     transactions = observed.transactions
     rows = [
         (_described_at(observed) + (transactions.ahead(t.coordinator) or 0) - t.start_timestamp, t)
@@ -71,15 +74,14 @@ def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
     ]
     age, oldest = max(rows, key=lambda row: row[0], default=(None, None))
     seconds = None if age is None else max(0.0, age / 1000)
-    detail = "no two-phase transaction is open"
+    reason = Reason("no-two-phase")
     if oldest is not None:
-        name, clock = quoted(oldest.transactional_id), _clock(observed, oldest)
-        detail = f"only its own system ends the transaction of {name}{clock}"
-    finding = seconds is not None and seconds >= threshold
-    return _row(observed, "two_phase_age", threshold, seconds, "seconds", detail, finding=finding)
+        reason = Reason("only-its-system-ends-it", _owner(observed, oldest))
+    finding, rule = seconds is not None and seconds >= threshold, "two_phase_age"
+    return _of_ids(observed, rule, threshold, seconds, "seconds", reason, finding=finding)
 
 
-def _id_expiry(observed: Observed, threshold: float) -> CheckRow:
+def _id_expiry(observed: Observed, threshold: float) -> Judgement:
     """Judge all ids, needed or not (`producer_id_expiry` judges those that are needed)."""
     expiration = observed.expiration_ms
     rows = (
@@ -91,61 +93,53 @@ def _id_expiry(observed: Observed, threshold: float) -> CheckRow:
     left = None
     if first is not None and expiration is not None:
         left = ((first.start_timestamp or 0) + expiration - observed.now) / 1000
-    if expiration is None:
-        detail = "transactional.id.expiration.ms is not known"
-    elif first is None:
-        detail = "no transactional id expires so soon"
-    else:
-        detail = (
-            f"{quoted(first.transactional_id)} may be dropped first, of {counted(len(rows), 'id')}"
-        )
+    reason = Reason("no-id-expires") if expiration is not None else EXPIRATION_NOT_KNOWN
+    if first is not None:
+        reason = Reason("dropped-first", {"name": first.transactional_id, "ids": len(rows)})
     finding, unsure = bool(rows), expiration is None
-    return _row(
-        observed, "id_expiry", threshold, left, "seconds", detail, finding=finding, unsure=unsure
+    return _of_ids(
+        observed, "id_expiry", threshold, left, "seconds", reason, finding=finding, unsure=unsure
     )
 
 
-def _epochs_left(observed: Observed, threshold: float) -> CheckRow:
+def _epochs_left(observed: Observed, threshold: float) -> Judgement:
     rows = [t for t in observed.transactions.rows if (t.producer_epoch or -1) >= 0 and not t.ghost]
     highest = max(rows, key=lambda t: t.producer_epoch or 0, default=None)
     left = None if highest is None else LAST_EPOCH - (highest.producer_epoch or 0)
-    detail = "there is no transactional id"
+    reason = Reason("no-id")
     if highest is not None:
-        detail = (
-            f"{quoted(highest.transactional_id)} has epoch {highest.producer_epoch}; "
-            "its coordinator gives it a new producer id after the last one"
-        )
+        data = {"name": highest.transactional_id, "epoch": highest.producer_epoch}
+        reason = Reason("highest-epoch", data)
     finding = left is not None and left <= threshold
-    return _row(observed, "epochs_left", threshold, left, "epochs", detail, finding=finding)
+    return _of_ids(observed, "epochs_left", threshold, left, "epochs", reason, finding=finding)
 
 
-def _clock(observed: Observed, t: TransactionFacts) -> str:
+def _owner(observed: Observed, t: TransactionFacts) -> dict[str, str]:
+    """Return an id, and by which clock its time is."""
     measured = observed.transactions.ahead(t.coordinator) is not None
-    return ", by its coordinator's clock" if measured else ", by this host's clock"
+    return {"name": t.transactional_id, "clock": "its coordinator" if measured else "this host"}
 
 
-def _row(
+def _of_ids(
     observed: Observed,
     rule: str,
     threshold: float,
     value: float | None,
     unit: Unit,
-    detail: str,
+    reason: Reason,
     *,
     finding: bool,
     unsure: bool = False,
-) -> CheckRow:
-    """Return the rule's row; if ids were not seen, only a finding is certain."""
+) -> Judgement:
+    """Return what the rule says; if ids were not seen, only a finding is certain."""
     hidden = _not_seen(observed.transactions)
-    if hidden:
-        detail += f"; {hidden}"
-    unsure = unsure or hidden is not None
-    return check_row(rule, threshold, value, unit, detail, finding=finding, unsure=unsure)
+    unsure = unsure or bool(hidden)
+    return judgement(rule, threshold, value, unit, reason, *hidden, finding=finding, unsure=unsure)
 
 
-def _not_seen(transactions: Transactions) -> str | None:
-    unseen = [c for c in transactions.coordinators if not c.seen]
+def _not_seen(transactions: Transactions) -> list[Reason]:
+    unseen = sum(not c.seen for c in transactions.coordinators)
     if unseen:
-        total = len(transactions.coordinators)
-        return f"{len(unseen)} of {counted(total, 'coordinator partition')} not seen"
-    return "not all transactional ids were seen" if transactions.missing else None
+        data = {"number": unseen, "total": len(transactions.coordinators)}
+        return [Reason("coordinator-partitions-not-seen", data)]
+    return [Reason("ids-not-seen")] if transactions.missing else []

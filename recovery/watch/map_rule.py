@@ -1,13 +1,10 @@
 """Warn when a mirror map is older than it may be (a rule of `check`)."""
 
 from collections.abc import Sequence
-from pathlib import PurePath
 
-from recovery.quoting import quoted
-from recovery.times import rfc3339
 from recovery.values import Value
-from recovery.watch.check_rows import CheckRow
-from recovery.watch.check_rules import check_row
+from recovery.watch.check_rows import Judgement, Reason
+from recovery.watch.check_rules import judgement
 
 AHEAD_MS = 60_000
 
@@ -20,7 +17,7 @@ class KeptMap(Value):
     problem: str = ""
 
 
-def mirror_map_age(maps: Sequence[KeptMap], now: int, threshold: float) -> CheckRow:
+def mirror_map_age(maps: Sequence[KeptMap], now: int, threshold: float) -> Judgement:
     """Judge the oldest map; one that cannot be read is no map, and one of the future says nothing.
 
     The clock of the machine that keeps maps may be a little ahead of the brokers'.
@@ -32,18 +29,15 @@ def mirror_map_age(maps: Sequence[KeptMap], now: int, threshold: float) -> Check
     ]
     looked_at, oldest = min(known, key=lambda one: one[0], default=(None, None))
     age = None if looked_at is None else max(0.0, (now - looked_at) / 1000)
-    detail = "no map is named: see mirror_maps"
+    reason = Reason("no-map")
     if unreadable is not None:
-        detail = f"{quoted(unreadable.path)} {unreadable.problem}"
-    elif looked_at is not None and oldest is not None:
-        name = quoted(PurePath(oldest.path).name)
-        detail = f"{name} knows its source up to {rfc3339(looked_at)}"
+        reason = Reason("map", {"path": unreadable.path, "problem": unreadable.problem})
+    elif oldest is not None:
+        reason = Reason("map-until", {"path": oldest.path, "at": looked_at})
     finding = unreadable is not None or (age is not None and age >= threshold)
     if ahead is not None and not finding:
-        detail = (
-            f"{quoted(PurePath(ahead.path).name)} is of a later time than now: a clock is wrong"
-        )
+        reason = Reason("map-of-later", {"path": ahead.path})
     unsure = not maps or ahead is not None
-    return check_row(
-        "mirror_map_age", threshold, age, "seconds", detail, finding=finding, unsure=unsure
+    return judgement(
+        "mirror_map_age", threshold, age, "seconds", reason, finding=finding, unsure=unsure
     )

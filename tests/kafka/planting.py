@@ -6,6 +6,7 @@ forgets producers within a second (FORGETFUL).
 
 import asyncio
 import json
+import os
 import struct
 import time
 from collections.abc import Sequence
@@ -32,6 +33,15 @@ FORGETFUL = {
 FORGET_SECONDS = 0.8
 
 _made: dict[int, bytes] = {}
+
+
+def flip_a_bit(lab: Lab, topic: str, value: bytes) -> None:
+    """Of the record with this value in partition 0, in the file of broker 1."""
+    (log,) = lab.data_folder(1).rglob(f"{topic}-0/*.log")
+    content = log.read_bytes()
+    at = content.index(value)
+    with log.open("r+b") as file:
+        os.pwrite(file.fileno(), bytes([content[at] ^ 1]), at)
 
 
 async def led_uncleanly(lab: Lab, topic: str, leader: int, successor: int) -> None:

@@ -18,6 +18,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from recovery.doctor import versions
 from recovery.doctor.versions import (
     METADATA,
     TRANSACTION,
@@ -58,6 +59,21 @@ def test_the_lab_s_own_release(lab1: Lab, lab3: Lab) -> None:
         assert [newer_than_known(p) for p in answered(lab).values()] == [{}] * len(lab.broker_ids)
         assert {p.finalized[TRANSACTION] for p in answered(lab).values()} == {2}
         assert all(p.supported[METADATA] >= p.finalized[METADATA] for p in answered(lab).values())
+
+
+def test_brokers_newer_than_eoctl_knows(lab1: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`context test` and `doctor` say so: of an eoctl made before the lab's own release."""
+    right = [r["check"] for r in eoctl("context", "test", "-o", "json", lab=lab1).rows]
+    older = dict(list(versions.releases().items())[:-1])
+    monkeypatch.setattr(versions, "releases", lambda: older)
+    newer = eoctl("context", "test", "-o", "json", lab=lab1)
+    assert [r["check"] for r in newer.rows] == [right[0], "protocol", *right[1:]]
+    assert newer.rows[1]["sees"] is None
+    assert newer.rows[1]["detail"] == (
+        "newer than eoctl knows: DescribeLogDirs 5, metadata.version 30; upgrade eoctl"
+    )
+    found = eoctl("doctor", "-o", "json", lab=lab1)
+    assert "newer-protocol" in [r["rule"] for r in found.rows]
 
 
 def test_a_low_feature_of_the_newest_release(start_lab: Callable[[LabSpec], Lab]) -> None:

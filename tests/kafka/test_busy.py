@@ -5,6 +5,7 @@ a Kafka Streams application of each group protocol, whose repartition topics are
 """
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,7 +34,7 @@ WITH = ("--context", "relayed", "--timeout", "170s")
 IDS = fewer(200, 12)  # the brokers alone take half a core for 40
 RUNS = fewer(300, 4)
 ORPHANS = fewer(50, 3)
-AT_ONCE = 2
+AT_ONCE = fewer(6, 2)
 PATIENT = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000"}
 """Kafka's own: with the 3 s of a lab, a crowded machine has brokers fenced and leaders moved."""
 
@@ -54,10 +55,12 @@ def field(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     rng = random.Random(28)
     with relayed(lab) as relay, busy(lab, folder, ids=IDS) as load:
         relay.delay = lambda key: rng.uniform(0, LATE_SECONDS)
-        env = environment(EOCTL_CONFIG=relay.config(folder))
+        config = relay.config(folder)
 
         def look(*words: str) -> Ran:
             words = (*WITH, *words, "-o", "json")
+            host = folder / f"state-{threading.get_ident()}"  # two `check` of one host wait
+            env = environment(EOCTL_CONFIG=config, EOCTL_STATE_DIR=str(host))
             return eoctl(*words, env=env, timeout=180)
 
         yield load, look

@@ -25,7 +25,7 @@ from eoctl.lab import secure
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from recovery.watch.metrics import HELP, SERIES_HELP
+from eoctl.render.watch_words import HELP, SERIES_HELP
 from tests.kafka.command import EOCTL, FAST, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import commit

@@ -32,6 +32,7 @@ from recovery.formats.records import records
 from tests.flink.job import Job, topics
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.test_commit_history import in_text, printed, shown
 from tests.kafka.test_groups import commit, produce
 from tests.kafka.tools import kafka_tool
 
@@ -166,6 +167,7 @@ def test_it_warns_before_kafka_deletes_and_not_of_who_commits(
         for name in ends:
             past = eoctl("offsets", "history", name, "-o", "json", lab=brief).rows
             assert (past[-1]["event"], past[-1]["proven"]) == ("expired", False)
+            assert shown(past) == in_text(printed(brief, name)), name
         assert looked(tmp_path, brief)[0].status == 0
     finally:
         done.set()

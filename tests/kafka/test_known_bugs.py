@@ -1,17 +1,15 @@
 """Known bugs, tried on releases that have them and on the lab's own, which does not."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
 
 import pytest
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
-from eoctl.lab.client import GROUP, TRANSACTION, Client, NewRecord, refuse
+from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA
 from eoctl.lab.producer import Producer
@@ -19,28 +17,16 @@ from eoctl.lab.record import LabSpec
 from recovery.doctor.known_bugs import KNOWN_BUGS
 from recovery.doctor.versions import by_hand
 from recovery.facts import TopicPartition
+from tests.kafka.bugs import RECORD, on, until
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import with_last_epoch
 
 pytestmark = pytest.mark.long
 
-T = TypeVar("T")
-RECORD = [NewRecord(b"x")]
 TOPIC = "bugs"
 CLEANS = {"log.cleaner.backoff.ms": "100"}
 MARKER_KEY = bytes((0, 0, 0, 1))
 """The key of a COMMIT marker."""
-SECONDS = 60.0
-
-
-class OldClient(Client):
-    """Finds coordinators as Kafka 2.8 lets it: one at a time."""
-
-    async def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
-        question = messages.FindCoordinatorRequest(key=key, key_type=key_type)
-        answer = await self.cluster.ask(self.any_broker, question, most=3)
-        refuse(answer.error_code, f"FindCoordinator of {key!r}")
-        return int(answer.node_id)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +51,11 @@ def test_each_bug_that_was_tried_is_tried_on_a_release_that_has_it() -> None:
         "KAFKA-14055": ("2.8.2",),
         "KAFKA-14561": ("2.8.2",),
         "KAFKA-15449": ("2.8.2",),
+        "KAFKA-16386": ("3.6.0",),  # tests/kafka/test_known_bugs_3_6.py, as all of 3.6.0
+        "KAFKA-16229": ("3.6.0",),
+        "KAFKA-16352": ("3.6.0",),
         "KAFKA-14562": ("3.9.1",),
+        "KAFKA-19690": ("3.6.0",),
         "KAFKA-20090": ("4.0.1",),
         "KAFKA-20734": ("4.3.1",),  # tests/kafka/test_lost_markers.py
     }
@@ -73,16 +63,6 @@ def test_each_bug_that_was_tried_is_tried_on_a_release_that_has_it() -> None:
     for bug in KNOWN_BUGS:
         for version in (*bug.tried, *bug.by_hand):
             assert any(by_hand(version).within(a) for a in affected[bug.number]), bug.number
-
-
-def on(lab: Lab, scenario: Callable[[Client], Awaitable[T]]) -> T:
-    kind = OldClient if lab.record.spec.uses_zookeeper else Client
-
-    async def run() -> T:
-        async with kind.of(lab.client_properties()) as client:
-            return await scenario(client)
-
-    return asyncio.run(run())
 
 
 def test_14562_a_delayed_end_ends_the_next_transaction(
@@ -108,13 +88,6 @@ def test_14562_a_delayed_end_ends_the_next_transaction(
 
     assert on(old, late_end(TOPIC)) == "CompleteCommit"
     assert on(lab1, late_end(topic(lab1))) == "Ongoing"
-
-
-async def until(seen: Callable[[], Awaitable[bool]]) -> None:
-    end = time.monotonic() + SECONDS
-    while not await seen():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.2)
 
 
 async def late(

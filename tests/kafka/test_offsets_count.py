@@ -28,6 +28,7 @@ from recovery.formats.counting import Counts
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.offsets_oracle import Seen, consumed_number, look
+from tests.kafka.planting import flip_a_bit
 from tests.share import share
 from tests.started import started
 
@@ -388,12 +389,7 @@ def test_a_bit_that_fell_over_is_found_by_its_checksum(lab1: Lab, topic: MakeTop
             await client.plain(name, 0, [NewRecord(b"some value to be hit")] * 3)
 
     asyncio.run(write())
-    (log,) = lab1.data_folder(1).rglob(f"{name}-0/*.log")
-    content = bytearray(log.read_bytes())
-    at = content.index(b"to be hit")
-    content[at] ^= 1
-    with log.open("r+b") as file:
-        os.pwrite(file.fileno(), bytes(content[at : at + 1]), at)
+    flip_a_bit(lab1, name, b"to be hit")
     ran = eoctl("offsets", "count", f"{name}:0", "0", "3", "-o", "json", lab=lab1)
     assert (ran.status, ran.rows[0]["error"]) == (3, "CORRUPT_MESSAGE")
     assert "CRC" in ran.json["errors"][0]["detail"]

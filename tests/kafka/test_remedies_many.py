@@ -17,7 +17,7 @@ from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect.lists import Scope
-from eoctl.operations.remedy import fence, fence_many
+from eoctl.operations.remedy import fence, many_remedies
 from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, Context, resolve
@@ -101,8 +101,8 @@ def compared(lab: Lab, names: Sequence[str], user: str = "operator") -> Compared
     requests = [RemedyRequest("fence", transactional_id=name) for name in names]
 
     async def use(cluster: Cluster) -> Compared:
-        looks = await fence_many.looks_at(cluster, names, settings, INTERVAL)
-        joint = await fence_many.plan_each(cluster, context, requests, settings, INTERVAL)
+        looks = await many_remedies.looks_at(cluster, names, settings, INTERVAL)
+        joint = await many_remedies.plan_each(cluster, context, requests, settings, INTERVAL)
         found = Compared(set(looks), {n: outcome(p) for n, p in joint.items()}, {})
         for request in requests:
             found.alone[request.transactional_id or ""] = await alone(cluster, context, request)

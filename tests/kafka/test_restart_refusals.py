@@ -23,7 +23,7 @@ from eoctl.lab.record import LabSpec
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene, producing, until, write
-from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, numbered, send
+from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, flip_a_bit, numbered, send
 from tests.kafka.restarting import visible
 
 FILE = 'kind = "file"\npath = "offsets.json"'
@@ -297,6 +297,16 @@ def test_outputs_that_retention_took(scene: Scene) -> None:
     admin.delete_records([partition])[partition].result(20)
     refused = scene.plan()
     assert (refused.status, "the outputs [7, 9) are gone" in refused.stderr) == (4, True), refused
+
+
+def test_outputs_that_cannot_be_read(scene: Scene) -> None:
+    write(scene.producer, scene.output, ["to be hit"])
+    scene.pair(7, 7)
+    flip_a_bit(scene.lab, scene.output, b"to be hit")
+    refused = scene.plan()
+    assert (refused.status, f"{scene.output}:0" in refused.text) == (3, True), refused
+    assert "it could not be counted: " in refused.text
+    assert "CRC" in refused.text
 
 
 def test_a_restart_above_the_last_stable_offset(scene: Scene) -> None:

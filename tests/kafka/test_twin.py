@@ -1,7 +1,12 @@
-"""A twin is its incident, by ground truth, librdkafka and verdicts; a plan does there as here."""
+"""A twin is its incident, by ground truth, librdkafka and verdicts; a plan does there as here.
+
+A drill is made of it, too.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +17,27 @@ from eoctl.lab.breaks import KINDS, break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
+from eoctl.lab.drills import running
 from eoctl.lab.record import LabSpec
+from eoctl.lab.twin.rows import RehearsalRow
 from eoctl.operations import kinds  # noqa: F401 - plans are carried out here
 from eoctl.operations.change import rehearsals
 from eoctl.operations.dashboard import bundling, rehearsing, twins
 from eoctl.operations.dashboard.rehearsing import twin_for
+from eoctl.operations.dashboard.twins import Started
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from eoctl.stores import bundle_files
 from recovery.facts import TopicPartition
 from recovery.inspect.observation import Settings
+from recovery.times import rfc3339
 from tests.kafka.command import FAST, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import commit, producing, write
+from tests.kafka.crashed import committed as committed_by
 from tests.kafka.test_breaks import librdkafka_offsets
 from tests.kafka.test_breaks_rare import committed
+from tests.kafka.test_commit_history import now
 from tests.share import only_here
 
 PLANNED: Sequence[tuple[str, Mapping[str, Any]]] = (
@@ -36,10 +49,10 @@ PLANNED: Sequence[tuple[str, Mapping[str, Any]]] = (
 )
 """A plan of remedies ends all of these: the shared lab is left as it was."""
 
-Scene = tuple[int, int | None, Sequence[tuple[str, Mapping[str, Any]]]]
+Kinds = tuple[int, int | None, Sequence[tuple[str, Mapping[str, Any]]]]
 """Brokers, transaction.version, kinds of break with their options."""
 
-SCENES: dict[str, Scene] = {
+SCENES: dict[str, Kinds] = {
     "one-broker": (
         1,
         None,
@@ -102,14 +115,15 @@ def made(lab: Lab, wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Grou
     return truths
 
 
-def bundled(lab: Lab, folder: Path, with_records: int = 0) -> Path:
+def bundled(lab: Lab, folder: Path, with_records: int = 0, plan_file: Path | None = None) -> Path:
     context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
     path = folder / "incident.eoctl"
+    plan = None if plan_file is None else rehearsing.read_plan(plan_file)
     bundle = with_cluster(
         context,
         120,
         lambda c: bundling.collect(
-            c, context, Settings(), pause=0.3, history=False, with_records=with_records
+            c, context, Settings(), pause=0.3, history=False, with_records=with_records, plan=plan
         ),
     )
     bundle_files.write(bundle, path)
@@ -135,16 +149,48 @@ def test_every_kind_is_told_or_asserted() -> None:
     assert tried | {kind for kind, _ in PLANNED} == set(KINDS)
 
 
-def test_a_plan_does_on_the_twin_what_it_does_to_the_cluster(lab2: Lab, tmp_path: Path) -> None:
+def moved_group(lab: Lab, topic: MakeTopic, plan_file: Path) -> tuple[str, str]:
+    """A group that committed 40, then 90, and the plan of its return to what it had at first."""
+    name, group = topic(lab, 1, name="moved"), f"moved-{uuid.uuid4().hex[:8]}"
+    write(producing(lab), name, ["x"] * 100)
+    commit(lab, group, {(name, 0): 40}, "of then")
+    then = now()
+    commit(lab, group, {(name, 0): 90}, "of now")
+    words = ("--group", group, "--as-of", rfc3339(then) or "", "--topic", name)
+    planned = eoctl("restart", "plan", *words, "--out", str(plan_file), lab=lab)
+    assert planned.status == 0, planned.stderr
+    return name, group
+
+
+def kept_of(lab: Lab, group: str) -> dict[str, Any]:
+    """The group's one commit, as its coordinator has it."""
+    [row] = eoctl("offsets", "show", "--group", group, "-o", "json", lab=lab).rows
+    return {name: row[name] for name in ("committed_offset", "leader_epoch", "metadata")}
+
+
+def test_a_plan_does_on_the_twin_what_it_does_to_the_cluster(
+    lab2: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A restart as of a time, then remedies; the same incident is a drill, solved by them."""
+    move_file = tmp_path / "move.json"
+    name, group = moved_group(lab2, topic, move_file)
     truths = made(lab2, PLANNED)
     where = ["--bootstrap-server", lab2.bootstrap_servers]
     plan_file = tmp_path / "plan.json"
     planned = eoctl("txn", "hanging", "--plan", str(plan_file), *where, *FAST)
     assert planned.status == 1, planned.stderr
-    bundle = bundled(lab2, tmp_path, with_records=1000)
-    plan = rehearsing.read(plan_file, bundle)
+    bundle = bundled(lab2, tmp_path, 1000, move_file)
+    plan, move = rehearsing.read(plan_file, bundle), rehearsing.read(move_file, bundle)
     assert len(plan.steps) >= len(PLANNED)
-    with twin_for(bundle, "twin") as twin:
+    with drilled(bundle, truths) as twin:
+        assert kept_of(twin.lab, group) == kept_of(lab2, group)
+        restarted = rehearsing.rehearse(move, twin)
+        assert restarted.exit_status == 0, restarted.answer.extra
+        [row] = [r for r in restarted.answer.rows if isinstance(r, RehearsalRow) and r.group]
+        assert (row.group, row.topic, row.offset_before, row.offset_after) == (group, name, 90, 40)
+        assert committed_by(twin.lab, group) == {(name, 0): 40}
+        returned = kept_of(twin.lab, group)
+        assert rehearsals.find(move.sha256)
         answer = twins.compared(twin)
         assert [row for row in answer.rows if not row.as_dict()["equal"]] == []
         assert {t.topic_partition for t in truths} == {
@@ -161,13 +207,41 @@ def test_a_plan_does_on_the_twin_what_it_does_to_the_cluster(lab2: Lab, tmp_path
         assert {s.status for s in rehearsed.outcome.steps} == {"done"}
         assert {row.as_dict()["verdict_after"] for row in rehearsed.answer.rows} == {None}
         there = ends_of(twin.lab, truths)
-        group = committed(twin.lab, offsets, stable=True).offset
+        of_group = committed(twin.lab, offsets, stable=True).offset
         assert rehearsals.find(plan.sha256)
+        _, graded, unread = running.grade(twin.lab)
+        assert (unread, {row.result for row in graded}) == ([], {"right"})
     applied = eoctl("txn", "apply", str(plan_file), *where, "--execute", "--yes")
     assert applied.status == 0, applied.stderr
     assert ends_of(lab2, truths) == there
-    assert committed(lab2, offsets, stable=True).offset == group == offsets.committed_offset
+    assert committed(lab2, offsets, stable=True).offset == of_group == offsets.committed_offset
+    applied = eoctl("restart", "apply", str(move_file), *where, "--execute", "--yes")
+    assert applied.status == 0, applied.stderr
+    assert committed_by(lab2, group) == {(name, 0): 40}
+    assert kept_of(lab2, group) == returned
     assert twin.lab.name not in cluster.lab_names()
+
+
+ROLES = {"orphan": "orphan", "overdue": "dead", "marker-lost": "lost-"}
+
+
+@contextmanager
+def drilled(bundle: Path, truths: Sequence[GroundTruth]) -> Iterator[Started]:
+    """The twin of a bundle as a drill of just these troubles, none of them solved yet."""
+    twin, drill = twins.drill(bundle, "twin")
+    try:
+        cases = {(c.topic, c.partition, c.start_offset): c for c in drill.cases}
+        assert cases.keys() == {(t.topic, t.partition, t.start_offset) for t in truths}
+        for t in truths:
+            role = cases[t.topic, t.partition, t.start_offset].role
+            assert role.startswith(ROLES[str(t.verdict)]), t
+            assert t.outcome is None or role == f"lost-{t.outcome}"
+            assert t.topic in drill.story
+        _, graded, unread = running.grade(twin.lab)
+        assert (unread, {row.result for row in graded}) == ([], {"left"})
+        yield twin
+    finally:
+        running.end(twin.lab)
 
 
 @pytest.mark.parametrize("name", only_here(SCENES))

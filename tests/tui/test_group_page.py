@@ -1,12 +1,18 @@
 """A group's commits over time: a lane a partition, what stands out, and when it is asked."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.operations.dashboard import once
+from eoctl.operations.dashboard.collection import LiveCollection
 from eoctl.operations.dashboard.snapshot import Snapshot
+from eoctl.render.columns.commits import COMMITS
+from eoctl.settings.context import Context
 from recovery.answers import Answer
-from recovery.inspect.commits.commit_rows import OffsetsHistoryRow
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, with_earlier
 from recovery.values import replace
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tests.tui.test_doctor import HOSTILE, CountingFeed, rounds
@@ -134,6 +140,64 @@ def test_the_newest_commits_are_in_columns_whatever_the_alphabet(width: int) -> 
         assert line_width(((text[: text.rindex(" 10 ")], ""),)) == line_width(
             ((plain(newest[0])[: plain(newest[0]).rindex(" 10 ")], ""),)
         )
+
+
+def looked_twice(then: list[OffsetsHistoryRow], now: list[OffsetsHistoryRow]) -> list[int]:
+    """The offsets in the log of what is shown after a second look."""
+    return [row.record_offset for row in with_earlier(now, then)]
+
+
+def test_what_compaction_takes_between_two_looks_stays() -> None:
+    then = [replace(at(COMMIT, n), record_offset=n) for n in range(4)]
+    newer = replace(at(COMMIT, 9), record_offset=9)
+    left = replace(then[3], previous_offset=None, earlier_missing=True)
+    rows = with_earlier([left, newer], then)
+    assert [row.record_offset for row in rows] == [0, 1, 2, 3, 9]
+    assert rows[3] == then[3], "it knows what counted before it"
+    pending = replace(then[2], outcome="pending", counts=None)
+    assert looked_twice([pending, then[3]], [then[3]]) == [3], "what became of it is not known"
+    decided = replace(pending, outcome="committed", counts=True)
+    assert with_earlier([decided, then[3]], [pending, then[3]])[0] == decided
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        [replace(at(COMMIT, 50), record_offset=7)],  # nothing in common: another log, maybe
+        [replace(at(COMMIT, 50), record_offset=3)],  # another record there
+        [replace(at(COMMIT, 1), record_offset=1)],  # it ends earlier than it did
+    ],
+)
+def test_the_commits_of_another_log_are_not_mixed(now: list[OffsetsHistoryRow]) -> None:
+    then = [replace(at(COMMIT, n), record_offset=n) for n in range(4)]
+    assert looked_twice(then, now) == [row.record_offset for row in now]
+
+
+def test_the_dashboard_keeps_what_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [replace(at(COMMIT, n), record_offset=n) for n in range(3)]
+    extra = {"group": "sales", "whole": False, "complete_since": None, "left_out": 0}
+    looks = [
+        Answer("offsets-history", cluster, T0, found, extra=extra)
+        for cluster, found in (("c", rows), ("c", rows[2:]), ("another", rows[2:]))
+    ]
+
+    async def asked(*_: object) -> Answer:
+        return looks.pop(0)
+
+    monkeypatch.setattr(once, "asked_once", asked)
+    context = Context("x", {}, ())
+
+    async def three() -> list[Answer]:
+        collection = LiveCollection(context)
+        found = [(await collection.commits("sales")).parts["commits"] for _ in range(3)]
+        assert all(isinstance(answer, Answer) for answer in found)
+        return found  # type: ignore[return-value]
+
+    first, second, third = asyncio.run(three())
+    assert first.rows == second.rows == rows
+    summary = COMMITS.summary(second)
+    assert "3 records of 1 partition; 2 of them from an earlier look" in summary
+    assert third.rows == rows[2:], "another cluster's"
 
 
 def test_it_is_asked_when_the_page_opens_and_by_a_key() -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.columns import inspect
 from eoctl.render.columns.growth import PRODUCERS_SUMMARY, TXN_SUMMARY
-from eoctl.render.growth_words import growth_line, internal_topic_line
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column
+from eoctl.render.watch_words import growth_line, internal_topic_line
 from recovery.inspect.cluster_rows import ProducerRow
 from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.values import replace

@@ -8,7 +8,7 @@ from eoctl.cli.emit import emit
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.progress import ChangingLine
-from eoctl.operations.dashboard import bundling
+from eoctl.operations.dashboard import bundling, rehearsing
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.watch import BUNDLE
 from eoctl.render.sanitise import visible
@@ -32,11 +32,15 @@ def create(
             "--with-records N", "also N records of each held partition, with keys and values", min=0
         ),
     ] = 0,
+    plan: Annotated[
+        Path | None, option("--for PLAN", "also what a restart's PLAN stands on, to rehearse it")
+    ] = None,
 ) -> int:
     """Write all that the read commands see into FILE, without secrets.
 
     `--with-records` takes the records at stake and those that wait along, from the first open
-    transaction on, for `lab twin`: whoever has the file can read them.
+    transaction on, for `lab twin`: whoever has the file can read them. `--for` takes the batches
+    that a plan of `restart plan` counts, without keys and values, and its group's metadata.
     Every read command takes `--from FILE` and then needs no cluster. Exit status 3: the file is
     written, but something could not be seen; or --timeout (10m) ended before everything was seen,
     and no file is written.
@@ -44,6 +48,7 @@ def create(
     if file.exists():
         raise UsageError("exists already", where=str(file), remedy="choose another name")
     context = connection.one()
+    rehearsed = None if plan is None else rehearsing.read_plan(plan)
     with ChangingLine() as line:
         collection = with_cluster(
             context,
@@ -55,6 +60,7 @@ def create(
                 pause=limits.interval,
                 history=history,
                 with_records=with_records,
+                plan=rehearsed,
                 on_part=line.write_over if line.on_terminal else None,
             ),
         )

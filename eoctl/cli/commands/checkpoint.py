@@ -100,7 +100,7 @@ def _execute(
     seconds = connection.seconds(ACTING_SECONDS)
 
     async def planned(cluster: Cluster) -> Planned:
-        # an answer lost on the way: the entry it left is ended, not planned anew
+        # an answer lost on the way: the entry it left is ended, not planned again
         scope = checkpoint_commit.scope(folder)
         begun = acting.unfinished_entry(checkpoint_commit.KIND, cluster.cluster_id or "", scope)
         if begun is not None:

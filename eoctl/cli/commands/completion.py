@@ -1,4 +1,4 @@
-"""`completion SHELL`: the script for a shell, and what may stand under the cursor.
+"""`completion SHELL`: the script for a shell, and what may follow at the cursor.
 
 The scripts ask this same command on every Tab. Its answer: `words`, `nospace` or `files`, then
 one word a line, quoted for the shell. It takes a second at most and says nothing else.
@@ -105,7 +105,7 @@ def completion(
 
 
 def _plain(word: str) -> str | None:
-    """A word that needs no quotes in any shell; None: it would, and is not offered."""
+    """Return a word that needs no quotes in any shell; None: it would, and is not offered."""
     return word if _NEEDS_NO_QUOTES.fullmatch(word) else None
 
 
@@ -139,14 +139,14 @@ class Typed:
     only_arguments: bool = False
 
     def option(self, word: str) -> Any:
-        """The click option of this spelling, or None."""
+        """Return the click option of this spelling, or None."""
         for parameter in self.command.params:
             if word in getattr(parameter, "opts", ()) and word.startswith("-"):
                 return parameter
         return None
 
     def take(self, word: str) -> None:
-        """One finished word."""
+        """Take one finished word."""
         if self.expects is not None:
             self.values.setdefault(self.expects.name, []).append(word)
             self.expects = None
@@ -166,7 +166,7 @@ class Typed:
 
     @property
     def argument(self) -> Any:
-        """The click argument that a further word is for, or None."""
+        """Return the click argument that a further word is for, or None."""
         arguments = [p for p in self.command.params if p.param_type_name == "argument"]
         for position, parameter in enumerate(arguments):
             if position == self.arguments or parameter.nargs == -1:

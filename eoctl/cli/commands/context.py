@@ -92,7 +92,7 @@ def show(connection: Connection, output: Format) -> int:
 
 
 def _without_login(address: str) -> str:
-    """A proxy's address as it may be shown: [USER:PASSWORD@]HOST:PORT without the login."""
+    """Return a proxy's address as it may be shown: [USER:PASSWORD@]HOST:PORT without the login."""
     login, at, server = address.rpartition("@")
     return f"(login hidden)@{server}" if at and login else server
 

@@ -53,7 +53,7 @@ class RecordSource(Ranked):
     ] = "text"
 
     def headers(self) -> "SourceHeaders":
-        """Raises UsageError."""
+        """Return where source records name themselves. Raises UsageError."""
         from recovery.shared.record_ids import SourceHeaders
 
         if self.numbers not in ("text", "int"):

@@ -1,13 +1,19 @@
 """`lso`, `txn list`, `txn describe`, `producers`."""
 
 import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
+from eoctl.cli.emit import emit
 from eoctl.cli.options import AllContexts, Connection, Output, Topics, argument, option
 from eoctl.cli.runner import show, show_all
 from eoctl.operations.inspect import listing, lists
-from eoctl.render.columns.inspect import LSO, PRODUCERS, TXN_DESCRIBE, TXN_LIST
+from eoctl.render.columns.inspect import BLOCKS, LSO, PRODUCERS, TXN_DESCRIBE, TXN_LIST
+from eoctl.render.sanitise import visible
 from recovery.errors import UsageError
+from recovery.inspect.cluster_rows import SegmentRow
 from recovery.times import duration
 
 LEAST_INTERVAL = 0.1  # seconds
@@ -163,8 +169,6 @@ def producers(
     """
     most, pause = _summary_options(connection, top, sample_interval, summary=summary)
     if segment or blocks or zookeeper:
-        from eoctl.cli.commands import segments
-
         unfit = resolve or summary or topics.selectors() or connection.from_
         if output.interval is not None or unfit:
             raise UsageError(
@@ -172,10 +176,10 @@ def producers(
                 where="--segment, --blocks",
             )
         if not blocks and zookeeper is None:
-            return segments.show_segments(output, segment or (), pid or ())
+            return _show_segments(output, segment or (), pid or ())
         if not blocks or pid:
             raise UsageError("works only with --blocks", where="--zookeeper", remedy="add --blocks")
-        return segments.show_blocks(output, segment or (), zookeeper)
+        return _show_blocks(output, segment or (), zookeeper)
     scope = lists.Scope(topics.selectors(), internal or summary)  # a broker keeps all producers
     if summary:
         from eoctl.operations.inspect import growth
@@ -195,3 +199,46 @@ def producers(
         PRODUCERS,
         lambda c: listing.producers(c, scope, producer_ids=pid or (), resolve=resolve),
     )
+
+
+def _show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence[int]) -> int:
+    """Show the producers of partition folders, and in words what else their files hold."""
+    from eoctl.operations.inspect import segment_answer
+
+    answer = segment_answer.producers([Path(f) for f in folders], producer_ids)
+    emit(answer, PRODUCERS, output)
+    if output.output in ("table", "wide"):
+        segments = answer.extra["segments"]
+        for line in (line for s in segments for line in _segment_words(SegmentRow.read(s))):
+            print(visible(line, spaces=False), file=sys.stderr)
+    return answer.exit_status
+
+
+def _segment_words(s: SegmentRow) -> list[str]:
+    words = [
+        f"{s.topic_partition}: log {s.log_start_offset} to {s.log_end_offset}",
+        f"LSO {s.last_stable_offset} as far as files show",
+        f"HW {'not known' if s.high_watermark is None else s.high_watermark} by its checkpoint",
+        "no snapshot" if s.snapshot_offset is None else f"snapshot of {s.snapshot_offset}",
+        f"{s.aborted_transactions} aborted in the index",
+        "cleanly shut down" if s.clean_shutdown else "its broker runs, or was killed",
+    ]
+    return [", ".join(words), *(f"note: {note}" for note in s.notes)]
+
+
+def _show_blocks(output: Output, folders: Sequence[str], zookeeper: str | None) -> int:
+    """Show the producer id blocks of a metadata log folder or of ZooKeeper."""
+    from eoctl.operations.inspect import producer_blocks
+
+    if zookeeper is not None and not folders:
+        answer = producer_blocks.in_zookeeper(zookeeper)
+    elif zookeeper is None and len(folders) == 1:
+        answer = producer_blocks.in_folder(Path(folders[0]))
+    else:
+        raise UsageError(
+            "give one place to look",
+            where="--blocks",
+            remedy="--segment METADATA_LOG_DIR/__cluster_metadata-0, or --zookeeper CONNECT",
+        )
+    emit(answer, BLOCKS, output)
+    return answer.exit_status

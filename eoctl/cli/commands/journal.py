@@ -64,7 +64,7 @@ def show(output: Format, entry: EntryId) -> int:
 
 
 def context_of(connection: Connection, plan: Plan) -> Context:
-    """The cluster named now, or else as the plan names it."""
+    """Return the cluster named now, or else as the plan names it."""
     from eoctl.settings.context import Connect
 
     if connection.connect != Connect():

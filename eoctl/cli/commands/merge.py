@@ -59,7 +59,7 @@ class MergeLogOptions(Ranked):
     ] = None
 
     def merge(self, file: Path | None) -> Merge:
-        """Raises UsageError."""
+        """Return the merge that the options name. Raises UsageError."""
         partitions = tuple(sorted(set(self.partition or ())))
         if any(p < 0 for p in partitions):
             raise UsageError("a partition is 0 or above", where="--partition")

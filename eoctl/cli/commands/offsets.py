@@ -78,7 +78,7 @@ def offsets_count(
 def range_bounds(
     start: str | None, end: str | None, until: str, where: tuple[str, str] = ("--start", "--end")
 ) -> tuple[Bound, Bound]:
-    """The range asked for, from earliest and to `until` where nothing is said. Raises UsageError.
+    """Return the range: from earliest, to `until`, unless options say otherwise. Raises UsageError.
 
     where: how people name both ends.
     """
@@ -180,7 +180,7 @@ def offsets_history(
 
 
 def _ago(text: str | None, now: int) -> int | None:
-    """The instant of `--since`: a duration counts back from now. Raises UsageError."""
+    """Return the instant of `--since`: a duration counts back from now. Raises UsageError."""
     if text is None:
         return None
     try:

@@ -39,7 +39,7 @@ class OpenHere:
     cluster_id: ClusterId = None
 
     def name(self) -> str:
-        """The partition, as `orders:3`. Raises UsageError for none or several."""
+        """Return the partition, as `orders:3`. Raises UsageError for none or several."""
         given = self.where or self.topic
         if not given:
             raise UsageError("no partition is named", remedy="write TOPIC:P, like orders:3")
@@ -57,7 +57,7 @@ class OpenHere:
         return f"{selector.literal}:{ranges[0][0]}"
 
     def transaction(self) -> tuple[int, int]:
-        """Its producer id and its first offset. Raises UsageError if one is not given."""
+        """Return its producer id and its first offset. Raises UsageError if one is not given."""
         return _required(self.pid, "--pid"), _required(self.start_offset, "--start-offset")
 
     def request(
@@ -102,7 +102,7 @@ def _run(
 
     async def planned(cluster: Cluster) -> remedy_change.Planned:
         check_cluster(cluster, cluster_id)
-        # an answer lost on the way: the entry it left is ended, not planned anew
+        # an answer lost on the way: the entry it left is ended, not planned again
         begun = acting.unfinished_entry(f"txn-{request.action}", cluster.cluster_id or "", scope)
         if begun is not None and execute.execute and remedy_change.is_for(begun.plan, request):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
@@ -125,7 +125,7 @@ def _run(
 
 
 def check_cluster(cluster: Cluster, cluster_id: str | None) -> None:
-    """Raises RefusedError when another cluster answers than was judged."""
+    """Raise RefusedError if another cluster answers than was judged."""
     if cluster_id is not None and cluster.cluster_id != cluster_id:
         raise RefusedError(
             f"cluster {cluster.cluster_id} answers, not {cluster_id}",

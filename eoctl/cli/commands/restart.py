@@ -140,7 +140,7 @@ def _fence(
 
 
 def _once_stable(make: Callable[[], Plan], refused: EoctlError | None) -> Plan:
-    """The plan, as soon as no commit of the group is pending any more."""
+    """Return the plan, as soon as no commit of the group is pending any more."""
     end = time.monotonic() + STABLE_SECONDS
     while True:
         try:
@@ -281,7 +281,7 @@ def _show(
 
 
 def _entry(entry: JournalEntry | None) -> dict[str, object] | None:
-    """A journal entry for scripts. ended_at: null while it is unfinished."""
+    """Return a journal entry for scripts. ended_at: null while it is unfinished."""
     if entry is None:
         return None
     return {

@@ -75,7 +75,7 @@ class AdHocTarget(Ranked):
     ] = None
 
     def refuse_any(self) -> None:
-        """Raises UsageError: an application file says it all."""
+        """Raise UsageError: an application file says it all."""
         for f in fields(self):
             if getattr(self, f.name) not in (None, False, []):
                 option = "--map" if f.name == "names" else f"--{f.name.replace('_', '-')}"

@@ -98,7 +98,7 @@ def why(
 
 
 def _lines(answer: Answer, title: str, *, first_look: bool = False) -> list[str]:
-    """The stories, one after the other, with a blank line between them.
+    """Return the stories, one after the other, with a blank line between them.
 
     Of a group its own, and below that only of where its newest commit waits: the others have pages
     of their own, which it names.

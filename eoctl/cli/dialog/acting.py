@@ -89,7 +89,7 @@ class CommandChange:
         return acting.execute(self.plan, door, timeout, self.undoes, self.opened, self.replaces)
 
     def row(self, outcome: Outcome | None) -> PlanRow:
-        """The plan as scripts read it, and what became of it."""
+        """Return the plan as scripts read it, and what became of it."""
         return plan_row(self.plan, outcome, self.words)
 
     def show(self, outcome: Outcome | None, output: Format) -> int:
@@ -128,7 +128,7 @@ def _summary(outcome: Outcome) -> str:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """A plan for eyes, one fact after the other, in lines of 80 columns."""
+    """Return a plan for people, one fact after the other, in lines of 80 columns."""
     lines = [visible(f"{plan.action.upper()} on {plan.context} (cluster {plan.cluster_id})")]
     for label, text in plan_facts(plan):
         lines += hanging(f" {label:<8} ", visible(text, spaces=False), PLAN_WIDTH)
@@ -136,13 +136,13 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def executing(words: Sequence[str]) -> list[str]:
-    """Return this command with --execute before `--`, behind which all words are arguments."""
+    """Return this command with --execute before `--`, after which all words are arguments."""
     at = words.index("--") if "--" in words else len(words)
     return [*words[:at], "--execute", *words[at:]]
 
 
 def plan_row(plan: Plan, outcome: Outcome | None, words: Sequence[str] = ()) -> PlanRow:
-    """The plan as scripts read it, and what became of it. words: see `Change`."""
+    """Return the plan as scripts read it, and what became of it. words: the command line."""
     became = {one.number: one for one in outcome.steps} if outcome else {}
     steps = [
         PlanStepRow.of(

@@ -18,7 +18,7 @@ from recovery.facts import CoordinatorClock, TransactionFacts, Transactions, gro
 
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 NEAR = 1_000
-"""Clocks that differ by less than this, in ms, are not told apart."""
+"""Clocks that differ by less than this, in ms, count as equal."""
 MOST_QUESTIONS = 80
 MOST_TIMED = 20  # open transactions described per coordinator, to measure its clock
 

@@ -31,7 +31,7 @@ from recovery.values import replace
 
 Value = TypeVar("Value")
 GroupAnswers = Mapping[str, tuple[str, Value]]
-"""What a broker told of groups: name to (Kafka's error name or NONE, answer)."""
+"""What a broker answered about groups: name to (Kafka's error name or NONE, answer)."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 NOT_FOUND = "GROUP_ID_NOT_FOUND"

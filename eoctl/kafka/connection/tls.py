@@ -56,7 +56,7 @@ class Tls(Value, dict=True):
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """The context of every connection."""
+        """Return the context of every connection."""
         return self._build()
 
     def without_hostname_check(self) -> ssl.SSLContext:

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
-from typing import Any
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
@@ -93,10 +92,7 @@ async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> li
 
 
 async def behind(
-    cluster: Cluster,
-    cut: Cut,
-    below: Mapping[TopicPartition, Mapping[str, Mapping[str, Any]]],
-    max_rate: float | None,
+    cluster: Cluster, cut: Cut, max_rate: float | None
 ) -> dict[TopicPartition, dict[int, Behind]]:
     """Return what each producer wrote first after each partition's end of the cut.
 

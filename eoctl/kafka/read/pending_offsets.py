@@ -2,7 +2,7 @@
 
 One partition of it serves many groups, so an open transaction there proves nothing about a group on
 its own: only the keys of its batches do. This needs READ on the topic. What could not be read is
-told as missing, never as none.
+reported as missing, never as none.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -7,16 +7,18 @@ error; nothing is guessed.
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.fetch import ENOUGH, Chunk, Ended, Range, read_all
-from recovery.facts import Missing, PartitionFacts, TopicPartition, known
+from recovery.facts import HasPartition, Missing, PartitionFacts, TopicPartition, known
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.consumer_offsets import pending_offsets
 from recovery.formats.reader import CorruptError
 from recovery.inspect.observation import OpenTransaction, StartBatch
 from recovery.values import Value, replace
 
+P = TypeVar("P", bound=HasPartition)
 CONSUMER_OFFSETS = "__consumer_offsets"
 AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it
 PEEK_BYTES = 512 << 10
@@ -196,16 +198,16 @@ def _first_left(w: OpenTransaction, chunks: Iterable[Chunk], low: int) -> StartB
     return None
 
 
-def one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
+def one_per_partition(items: Iterable[P]) -> list[list[P]]:
     """Return rounds with each partition at most once: one read takes one range per partition."""
-    rounds: list[list[OpenTransaction]] = []
+    rounds: list[list[P]] = []
     counted: Counter[TopicPartition] = Counter()
-    for w in transactions:
-        number = counted[w.topic_partition]
+    for item in items:
+        number = counted[item.topic_partition]
         if number == len(rounds):
             rounds.append([])
-        rounds[number].append(w)
-        counted[w.topic_partition] += 1
+        rounds[number].append(item)
+        counted[item.topic_partition] += 1
     return rounds
 
 

@@ -45,8 +45,8 @@ ErrorsByPartition = Mapping[TopicPartition, str]
 """Kafka's error name of each partition; NONE = done."""
 
 Ready = Callable[[bool], Awaitable[None]]
-"""May it be sent now, to a coordinator that is connected? Raises where not. Its argument: was it
-sent before? Then it may have been done: NOT_COORDINATOR can also follow an append."""
+"""Raises if nothing may be sent now to the connected coordinator. Its argument: True if it was sent
+before, and so may have been done: NOT_COORDINATOR can also follow an append."""
 
 
 class NotSentError(Exception):

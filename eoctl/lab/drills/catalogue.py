@@ -59,6 +59,16 @@ READERS = (
     "The read_committed consumers of {topics} stand still. They log no error; their lag grows."
 )
 
+OWN = Drill(
+    "twin",
+    "your own incident, from its bundle: `eoctl lab drill BUNDLE`",
+    STUCK,
+    f"{READERS} It is what your bundle saw at {{at}}, on a twin of that cluster: no client runs, "
+    "and nothing ends by itself.",
+    (),
+)
+"""Not planted: `own` makes it of a bundle."""
+
 DRILLS: dict[str, Drill] = {
     drill.name: drill
     for drill in (

@@ -25,6 +25,7 @@ Role = Literal[
     "orphan",  # no owner: abort it
     "dead",  # its owner died: fenced, or aborted at its timeout
     "alive",  # its owner works: leave it alone
+    "others",  # in a team's own incident: nobody but others may end it, so leave it alone
     "promised",  # a dead Flink job's, in its checkpoint: commit it
     "unpromised",  # begun after that checkpoint: leave it to its timeout, or fence it
     "lost-commit",  # decided, but its marker was lost: resolve it

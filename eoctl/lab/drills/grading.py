@@ -71,7 +71,7 @@ async def _ending(client: Client, case: Case) -> Ending:
     assert case.partition is not None
     assert case.start_offset is not None
     records = 0
-    for batch in await client.batches(case.topic, case.partition):
+    for batch in await client.batches(case.topic, case.partition, case.start_offset):
         if batch.producer_id != case.producer_id or batch.base_offset < case.start_offset:
             continue
         if not batch.is_control_batch:

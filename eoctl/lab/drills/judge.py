@@ -14,6 +14,7 @@ WANTED = {
     "orphan": "abort",
     "dead": "abort",
     "alive": "left alone",
+    "others": "left alone",
     "promised": "commit",
     "unpromised": "no commit",
     "lost-commit": "commit",
@@ -55,6 +56,12 @@ def transaction(case: Case, ending: Ending, fence: Fence | None = None) -> Drill
             )
         why = "its owner has ended it" if done else "it is its owner's, who still works"
         return _row(case, ending, "right", why)
+    if case.role == "others":
+        if done is None:
+            return _row(case, ending, "right", "its verdict leaves it to others")
+        why = f"its verdict leaves it to others, and nothing proved {done}"
+        lost, doubled = (n, 0) if done == "abort" else (0, n)
+        return _row(case, ending, "harmful", why, lost=lost, doubled=doubled)
     if case.role in ("lost-commit", "lost-abort"):
         decided = "commit" if case.role == "lost-commit" else "abort"
         if done is None:
@@ -113,7 +120,7 @@ def records(
 
 
 PRAISE = {
-    "left alone": "who works was left alone",
+    "left alone": "what was not yours to end was left alone",
     "back": "the broker was brought back",
     "finished": "the job went on exactly where its outputs end",
     "delivered": "the state is that of its changelog, at its end",

@@ -15,7 +15,7 @@ from eoctl.lab.breaks import start_owner
 from eoctl.lab.breaks.connect import group_folder
 from eoctl.lab.client import Client
 from eoctl.lab.drills import grading, work
-from eoctl.lab.drills.catalogue import DRILLS, Drill
+from eoctl.lab.drills.catalogue import DRILLS, OWN, Drill
 from eoctl.lab.drills.drill_state import FILE, Case, DrillState
 from eoctl.lab.drills.planting import LEAVES_SECONDS, Scene, checkpoint_folder
 from eoctl.lab.lab_tables import DrillAnswerRow, DrillGradeRow
@@ -46,7 +46,10 @@ def start(lab: "Lab", name: str, seed: int | None) -> DrillState:
     UnverifiedError (a fault did not arise; what was planted is removed).
     """
     if name not in DRILLS:
-        raise UsageError(f"{quoted(name)} is no drill", remedy=f"one of {', '.join(DRILLS)}")
+        raise UsageError(
+            f"{quoted(name)} is no drill, and no file of a bundle",
+            remedy=f"one of {', '.join(DRILLS)}",
+        )
     running = DrillState.load(lab.folder)
     if running is not None:
         raise UsageError(
@@ -127,11 +130,16 @@ def grade(lab: "Lab") -> tuple[DrillState, list[DrillGradeRow], list[ErrorRow]]:
 
 
 def end(lab: "Lab") -> DrillState:
-    """End a drill: its processes, transactions, topics and groups. Raises RefusedError.
+    """End a drill: its processes, transactions, topics and groups; a twin whole.
+
+    Raises RefusedError.
 
     A broker that left must be back first: without it topics cannot be deleted.
     """
     state = state_of(lab)
+    if state.drill == OWN.name:  # the lab is its twin
+        lab.down()
+        return state
     away = [b.broker for b in lab.status().brokers if b.state != "ready"]
     if away:
         raise RefusedError(

@@ -229,6 +229,6 @@ def next_producer_id(bundle: Bundle) -> int:
         used += [number for record in log.records for number in producer_ids_of(record)]
     for each in bundle.ids:
         used += producer_ids_of(each.record) if each.record else ()
-    for held in bundle.records:
+    for held in bundle.taken:
         used += [h.producer_id for h in batch_headers(b64decode(held.data))]
     return (max(used, default=-1) // _BLOCK + 2) * _BLOCK

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import crc32c
 
 from recovery.facts import TopicPartition, grouped
-from recovery.formats.batches import CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL
+from recovery.formats.batches import CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.values import Value
@@ -72,6 +72,24 @@ class NewBatch(Value):
         checksum = crc32c.crc32c(tail)
         head = _HEAD.pack(self.base_offset, len(tail) + 9, self.leader_epoch, 2, checksum)
         return head + tail
+
+
+def emptied(data: bytes, h: BatchHeader) -> bytes:
+    """Return a log's batch without keys and values; a marker, which has no data, as it is."""
+    if h.is_control:
+        return data[h.position : h.position + h.size]
+    return NewBatch(
+        h.base_offset,
+        h.last_offset,
+        [(None, None)] * h.records_count,
+        h.max_timestamp,
+        h.leader_epoch,
+        h.producer_id,
+        h.producer_epoch,
+        h.base_sequence,
+        transactional=h.is_transactional,
+        append_time=h.timestamp_type == "LogAppendTime",
+    ).encode()
 
 
 class RawBatch(Value):
@@ -181,16 +199,20 @@ def _tags(v: TransactionValue) -> bytes:
 
 
 def commit_record(
-    key: OffsetKey, offset: int | None, leader_epoch: int | None, committed_at: int
+    key: OffsetKey,
+    offset: int | None,
+    leader_epoch: int | None,
+    committed_at: int,
+    metadata: str | None = None,
 ) -> Pair:
-    """Return a commit of `__consumer_offsets`, version 3, without metadata; None: a tombstone."""
+    """Return a commit of `__consumer_offsets`, version 3. offset None: a tombstone."""
     name = struct.pack(">h", 1) + _text(key.group) + _text(key.topic)
     name += struct.pack(">i", key.partition)
     if offset is None:
         return name, None
     epoch = -1 if leader_epoch is None else leader_epoch
-    value = struct.pack(">hqi", 3, offset, epoch) + _text("") + struct.pack(">q", committed_at)
-    return name, value
+    value = struct.pack(">hqi", 3, offset, epoch) + _text(metadata or "")
+    return name, value + struct.pack(">q", committed_at)
 
 
 # -- metadata records (KRaft) ---------------------------------------------------------------------

@@ -50,7 +50,8 @@ def _log(seen: Seen, p: PartitionFacts, commits: list[GroupOffsetFacts], topic_i
     fates = _fates(layout)
     room = _room(layout, fates, len(decided))
     for o, at in zip(reversed(decided), room, strict=False):
-        records[at] = commit_record(_key(o), o.committed_offset, o.leader_epoch, now)
+        commit = (o.committed_offset, o.leader_epoch, now, o.metadata)
+        records[at] = commit_record(_key(o), *commit)
     waiting = grouped((o.pending_producer_id, o) for o in commits if o.pending)
     for k in layout:
         if k.transactional and k.outcome is None and k.first not in fates:

@@ -40,11 +40,18 @@ def _records(bundle: Bundle) -> Iterator[str]:
     held = sum(bool(p.held) for p in partitions)
     unseen = sum(p.error is not None for p in partitions)
     kept = sum(r.records for r in bundle.records)
+    others = counted(len(partitions) - held - unseen, "other partition")
     yield (
         f"The bundle holds {counted(kept, 'record')} with key and value "
         f"(`bundle create --with-records`). All other records of {counted(held, 'held partition')} "
-        f"are empty; {counted(len(partitions) - held - unseen, 'other partition')} have none."
+        f"are empty, and there are none in {others}."
     )
+    if bundle.plan_sha256 is not None:
+        planned = sum(r.records for r in bundle.planned)
+        yield (
+            f"{counted(planned, 'record')} that plan {bundle.plan_sha256[:16]} stands on are there "
+            "without key and value; only the commits of its group have their metadata."
+        )
     yield (
         "Sequences of producers are counted back from their last one: `audit sequences` says "
         "nothing about the incident."

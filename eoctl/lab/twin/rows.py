@@ -26,22 +26,26 @@ class TwinRow(Row):
 
 
 class RehearsalRow(Row):
-    """One open transaction before and after a plan was carried out on the twin.
+    """One open transaction, or one partition of a group that a restart moves, before and after.
 
     verdict_before, verdict_after: with the rule; null: no such transaction. held_before,
     held_after: offsets of its partition from the LSO to the high watermark; null: not seen, or an
-    id without a partition.
+    id without a partition. group, offset_before, offset_after: of a restart's plan, what the group
+    had and has committed; null: nothing, or a row of a transaction.
     """
 
     topic: str | None
     partition: int | None
-    transactional_id: str | None
-    producer_id: int | None
-    start_offset: int | None
-    verdict_before: str | None
-    verdict_after: str | None
-    held_before: int | None
-    held_after: int | None
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    start_offset: int | None = None
+    verdict_before: str | None = None
+    verdict_after: str | None = None
+    held_before: int | None = None
+    held_after: int | None = None
+    group: str | None = None
+    offset_before: int | None = None
+    offset_after: int | None = None
 
 
 def _equal(answer: Answer) -> str:
@@ -72,6 +76,8 @@ TWIN = Table(
 
 def _after(row: RehearsalRow) -> str | None:
     """The verdict afterwards; ended only where the partition was seen without the transaction."""
+    if row.group is not None:
+        return None
     unseen = row.partition is not None and row.held_after is None
     return row.verdict_after or (None if unseen else "ended")
 
@@ -83,6 +89,8 @@ REHEARSAL = Table(
         Column("verdict_before", "VERDICT BEFORE", "text"),
         Column("verdict_after", "VERDICT AFTER", "text", _after),
         *plain("number", held_before="HELD", held_after="HELD AFTER"),
+        Column("group", "GROUP", "name"),
+        *plain("number", offset_before="OFFSET", offset_after="OFFSET AFTER"),
     ),
     names=("topic", "partition", "transactional_id"),
     summary=lambda answer: str(answer.extra["outcome"]),

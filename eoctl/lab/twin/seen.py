@@ -53,8 +53,9 @@ class Seen:
 
     @cached_property
     def records(self) -> dict[TopicPartition, bytes]:
-        """Return the batches that the bundle took along."""
-        return {r.topic_partition: b64decode(r.data) for r in self.bundle.records}
+        """Return the batches that the bundle took along; those with keys and values first."""
+        taken = grouped((r.topic_partition, r.data) for r in self.bundle.taken)
+        return {where: b"".join(map(b64decode, parts)) for where, parts in taken.items()}
 
     @cached_property
     def open(self) -> dict[TopicPartition, list[SeenTransaction]]:

@@ -130,17 +130,19 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
 def _refuse_unrehearsed(plan: Plan, door: Door, undoes: str | None) -> None:
     """Raise RefusedError if the context wants this plan rehearsed, and it was not."""
     wanted = door.context.require_rehearsal
-    if not wanted or not rehearsals.can_be(plan.kind) or rehearsals.find(plan.sha256):
+    if not wanted or rehearsals.why_not(plan) or rehearsals.find(plan.sha256):
         return
     if _begun(plan, undoes) is None:
         file = shlex.quote(str(plan_files.keep(plan)))
         where = shlex.join(door.context.argv)
+        restart = plan.kind == rehearsals.RESTART
+        taken, apply = (f"--for {file} ", "restart") if restart else ("", "txn")
         raise RefusedError(
             f"this context wants a rehearsal first, and plan {plan.sha256[:16]} had none here",
             where=door.context.title,
-            remedy=f"this plan is kept: `eoctl bundle create incident.eoctl {where}`, then "
-            f"`eoctl lab rehearse {file} incident.eoctl`, then `eoctl txn apply {file} --execute "
-            f"{where}`, before it expires",
+            remedy=f"this plan is kept: `eoctl bundle create incident.eoctl {taken}{where}`, then "
+            f"`eoctl lab rehearse {file} incident.eoctl`, then `eoctl {apply} apply {file} "
+            f"--execute {where}`, before it expires",
         )
 
 

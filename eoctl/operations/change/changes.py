@@ -10,6 +10,7 @@ from eoctl.host.clock import now_ms
 from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores import plan_files
 from eoctl.stores.journal_files import Journal, JournalContent
+from eoctl.stores.plan_files import plans_folder as plans_folder  # for the dashboard
 from recovery.answers import Answer
 from recovery.change.journal import Event, JournalEntry
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
@@ -90,11 +91,6 @@ def journal() -> Answer:
     unfinished = sum(row.state in ("running", "unfinished") for row in rows)
     extra = {"unfinished": unfinished}
     return Answer("journal-list", None, now_ms(), rows, damage(content), extra=extra)
-
-
-def plans_folder() -> Path:
-    """Return the folder where the dashboard keeps plans and looks for them."""
-    return plan_files.plans_folder()
 
 
 def plans() -> Answer:

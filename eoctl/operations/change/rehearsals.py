@@ -8,14 +8,33 @@ from pathlib import Path
 from eoctl.settings.folders import state_dir
 from eoctl.stores import private
 from eoctl.stores.textfile import write_whole
+from recovery.change.plan import Plan
 
-KINDS = frozenset({"txn-abort", "txn-fence", "txn-resolve", "txn-commit", "txn-many"})
-"""Plans whose steps stand on what a bundle holds and change nothing outside the cluster."""
+REMEDIES = frozenset({"txn-abort", "txn-fence", "txn-resolve", "txn-commit", "txn-many"})
+"""Plans whose steps rely on what every bundle holds and change nothing outside the cluster."""
+RESTART = "restart"
 
 
-def can_be(kind: str) -> bool:
-    """Return True if plans of this kind can be rehearsed."""
-    return kind in KINDS
+def why_not(plan: Plan) -> str | None:
+    """Return why a plan cannot be rehearsed; None: it can be.
+
+    A restart can be if it moves a group's offsets and stands on those and on records alone.
+    """
+    if plan.kind in REMEDIES:
+        return None
+    if plan.kind != RESTART:
+        return f"a plan of kind {plan.kind} cannot be rehearsed"
+    asked = plan.details["asked"]
+    if "origin" in asked:
+        return "its offsets come from another cluster, and a twin is one cluster"
+    app = asked.get("app")
+    if app is None:
+        return None
+    if app["store"] is None or app["store"]["kind"] != "kafka-group" or app["mirror"] is not None:
+        return "it writes to a store that is not a group, so not the twin's"
+    if app["strategy"] != "commit-pair":
+        return f"strategy {app['strategy']} stands on more of the logs than a bundle takes along"
+    return None
 
 
 def keep(plan_sha256: str) -> None:

@@ -1,18 +1,29 @@
-"""Read the records that a bundle takes along, if asked: of held partitions, from their LSO on."""
+"""Read the records that a bundle takes along, if asked.
+
+Of held partitions from their LSO on, as they are; of a restart plan what it stands on, without keys
+and values.
+"""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.fetch import Chunk, Ended, Range, read
+from eoctl.lab.twin.encoding import emptied
+from eoctl.operations.change import rehearsals
+from eoctl.operations.restart.restart_plan import decision_of
 from eoctl.stores.bundle_files import SeenRecords
+from recovery.change.plan import Plan
 from recovery.facts import Missing, PartitionFacts
 from recovery.formats.batches import batch_headers
+from recovery.restart.decision import RestartPlan
+from recovery.values import replace
 
 MOST_BYTES = 32 << 20
 """Of all batches of a bundle, as the logs store them."""
 _CHUNK_BYTES = 1 << 20
+_ALL = 2**63
 
 
 async def records_of(
@@ -22,18 +33,55 @@ async def records_of(
 
     A partition of which fewer were taken than there are, up to `most`, is missing, with the reason.
     """
+    wanted = [
+        _Taking(Range(p.topic, p.partition, p.last_stable_offset or 0, p.high_watermark or 0), most)
+        for p in partitions
+        if most and p.held
+    ]
+    return await _taken(cluster, wanted)
+
+
+async def planned_of(
+    cluster: Cluster, plan: Plan | None, partitions: Sequence[PartitionFacts]
+) -> tuple[tuple[SeenRecords, ...], tuple[Missing, ...]]:
+    """Return the batches that a restart plan stands on, without keys and values; () for others.
+
+    They are the outputs that it counts, what it leaves out, and the record before each new offset,
+    whose leader epoch it checks.
+    """
+    if plan is None or plan.kind != rehearsals.RESTART:
+        return (), ()
+    starts = {p.topic_partition: p.log_start_offset or 0 for p in partitions}
+    wanted = [
+        _Taking(replace(range_, start=max(range_.start, starts[where])), _ALL, empty=True)
+        for range_ in _ranges(decision_of(plan))
+        if (where := range_.topic_partition) in starts and range_.end > starts[where]
+    ]
+    return await _taken(cluster, wanted)
+
+
+def _ranges(decision: RestartPlan) -> Iterator[Range]:
+    """Yield what a decision stands on, each with the record before it."""
+    for o in decision.outputs:
+        yield Range(o.topic, o.partition, o.start - 1, o.end_offset)
+    for i in decision.inputs:
+        at = i.restart_offset
+        low = at if i.current_offset is None else min(at, i.current_offset)
+        yield Range(i.topic, i.partition, low - 1, at)
+
+
+async def _taken(
+    cluster: Cluster, wanted: Sequence["_Taking"]
+) -> tuple[tuple[SeenRecords, ...], tuple[Missing, ...]]:
     seen: list[SeenRecords] = []
     missing: list[Missing] = []
     left = MOST_BYTES
-    for p in partitions if most else ():
-        if not p.held:
-            continue
-        wanted = Range(p.topic, p.partition, p.last_stable_offset or 0, p.high_watermark or 0)
-        taking = _Taking(wanted, most, left)
+    for taking in wanted:
+        taking.left = left
         if left > 0:
             await taking.read(cluster)
         left -= taking.size
-        if taking.count:
+        if taking.size:
             seen.append(taking.row())
         if not taking.complete:
             missing.append(taking.missing())
@@ -41,12 +89,16 @@ async def records_of(
 
 
 class _Taking:
-    """The batches that are taken of one range. left: bytes that they may have."""
+    """The batches that are taken of one range. left: bytes that they may have.
 
-    def __init__(self, wanted: Range, most: int, left: int) -> None:
+    empty: without keys and values.
+    """
+
+    def __init__(self, wanted: Range, most: int, *, empty: bool = False) -> None:
         self._wanted = wanted
         self._most = most
-        self._left = left
+        self._empty = empty
+        self.left = MOST_BYTES
         self._batches: list[bytes] = []
         self._at = wanted.start
         self._ended: Ended | None = None
@@ -71,13 +123,16 @@ class _Taking:
     def _is_full(self, chunk: Chunk) -> bool:
         """Add a chunk's batches, which may repeat; return True once no more may be added."""
         for h in batch_headers(chunk.records):
-            if h.base_offset < self._at or h.base_offset >= self._wanted.end:
+            if h.last_offset < self._at or h.base_offset >= self._wanted.end:
                 continue
-            if self.count >= self._most or self.size + h.size > self._left:
+            data = chunk.records[h.position : h.position + h.size]
+            if self._empty:
+                data = emptied(chunk.records, h)
+            if self.count >= self._most or self.size + len(data) > self.left:
                 return True
-            self._batches.append(chunk.records[h.position : h.position + h.size])
+            self._batches.append(data)
             self._at = h.last_offset + 1
-            self.size += h.size
+            self.size += len(data)
             self.count += 0 if h.is_control else h.records_count
         return self.count >= self._most
 

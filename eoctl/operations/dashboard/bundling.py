@@ -10,7 +10,7 @@ from eoctl import __version__
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pending_offsets import groups_with_pending
-from eoctl.operations.dashboard.bundled_records import records_of
+from eoctl.operations.dashboard.bundled_records import planned_of, records_of
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.why_answer import holder_of
 from eoctl.operations.inspect.history_answer import read_state_logs, unread
@@ -30,8 +30,10 @@ from eoctl.stores.bundle_files import (
     without_verdicts,
 )
 from recovery.answers import Answer, error_rows
+from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.waiting_records import Waiting
+from recovery.errors import RefusedError
 from recovery.facts import GroupFacts, Missing
 from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.observation import Settings
@@ -52,17 +54,21 @@ async def collect(
     pause: float,
     history: bool,
     with_records: int = 0,
+    plan: Plan | None = None,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
     """Collect everything that the read commands see. history: of all ids, not only of holders.
 
     with_records: how many records to take along of each held partition, with keys and values.
+    plan: a restart plan that is to be rehearsed on a twin of the bundle.
     on_part: called with a few words on what is read next. Raises RefusedError if records are asked
     for in a context that shows none.
     """
     if with_records:
         permit_records(context)
     begins = on_part or (lambda words: None)
+    if plan is not None and plan.cluster_id != cluster.cluster_id:
+        raise RefusedError(f"the plan is for cluster {plan.cluster_id}, not {cluster.cluster_id}")
     live = Live(cluster)
     begins("looking at partitions")
     metadata = await cluster.metadata(None)
@@ -80,6 +86,7 @@ async def collect(
     groups, groups_missing = await live.groups(None)
     groups = await groups_with_pending(cluster, groups)
     records, records_missing = await records_of(cluster, d.partitions, with_records)
+    planned, planned_missing = await planned_of(cluster, plan, offsets.partitions)
     configs, configs_missing = await live.topic_configs(sorted({p.topic for p in d.partitions}))
     expirations, expirations_missing = await live.expirations()
     return Bundle(
@@ -95,7 +102,7 @@ async def collect(
         diagnosis=rest,
         open_transactions=opened,
         looks=looks,
-        groups=tuple(_without_metadata(g) for g in groups),
+        groups=tuple(_without_metadata(g, plan) for g in groups),
         history=await _history(cluster, d, everything=history),
         groups_missing=tuple(groups_missing),
         waiting=await _waiting(live, d),
@@ -108,7 +115,9 @@ async def collect(
         contests=contests,
         doctor=SeenDoctor.of(doctor),
         records=records,
-        records_missing=records_missing,
+        records_missing=(*records_missing, *planned_missing),
+        plan_sha256=None if plan is None else plan.sha256,
+        planned=planned,
     )
 
 
@@ -130,8 +139,13 @@ def _origin(context: Context) -> Origin:
     )
 
 
-def _without_metadata(g: GroupFacts) -> GroupFacts:
-    """Return a group without its commits' metadata: applications may write anything there."""
+def _without_metadata(g: GroupFacts, plan: Plan | None) -> GroupFacts:
+    """Return a group without its commits' metadata: applications may write anything there.
+
+    A plan that moves the group stands on its commits as they are.
+    """
+    if plan is not None and plan.scope == f"group {g.group}":
+        return g
     return replace(g, offsets=tuple(replace(o, metadata=None) for o in g.offsets))
 
 
@@ -158,7 +172,7 @@ async def _waiting(live: Live, d: Diagnosis) -> tuple[tuple[str, int, Waiting | 
     rows: list[tuple[str, int, Waiting | None]] = []
     for p in d.partitions:
         judged = [j for j in d.judged if j.about.topic_partition == p.topic_partition]
-        first = holder_of(p, judged)
+        first = holder_of(judged)
         pid = first.about.producer_id if first else None
         rows.append((p.topic, p.partition, await live.waiting(p, pid)))
     return tuple(rows)
@@ -233,6 +247,10 @@ def _contents(schema: str, bundle: Bundle, path: Path, checksum: str) -> Answer:
         taken = sum(r.records for r in b.records)
         detail = f"WITH KEYS AND VALUES, of {counted(len(b.records), 'held partition')}"
         rows.append(_row("records", taken, b.records_missing, detail))
+    if b.plan_sha256 is not None:
+        taken = sum(r.records for r in b.planned)
+        detail = f"that plan {b.plan_sha256[:16]} stands on, without keys and values"
+        rows.append(_row("planned records", taken, (), detail))
     return Answer(
         schema=schema,
         cluster_id=b.cluster_id,

@@ -82,6 +82,7 @@ class LiveCollection:
     settings: Settings = field(default_factory=Settings)
     _known: dict[int, BrokerRow] = field(default_factory=dict)
     _ends: EndsCount = field(default_factory=EndsCount)
+    _commits: dict[str, Answer] = field(default_factory=dict)
     _looking: Session | None = None
     _judging: Session | None = None
 
@@ -142,8 +143,12 @@ class LiveCollection:
         return await counting.counted(self.context, self.seconds, self.pause, self.settings, what)
 
     async def commits(self, group: str) -> Round:
-        """Return a group's commits."""
-        return await commits_of(self.context, READING_SECONDS, group)
+        """Return a group's commits, also those that compaction took since the first look."""
+        before = self._commits.get(group)
+        answer = await commits_of(self.context, READING_SECONDS, group, before)
+        if answer.rows:
+            self._commits[group] = answer
+        return Round({"commits": answer, "commits_about": group})
 
     def close(self) -> None:
         """Close every connection."""
@@ -239,7 +244,8 @@ class BundleCollection:
 
     async def commits(self, group: str) -> Round:
         """Return why a bundle has none."""
-        return await commits_of(None, 0.0, group)
+        answer = await commits_of(None, 0.0, group)
+        return Round({"commits": answer, "commits_about": group})
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.host.clock import now_ms
+from eoctl.kafka.connection.cluster import Cluster
 from eoctl.lab.jars import FetchProgress, nothing
 from eoctl.lab.twin.build import broker_on_twin
 from eoctl.lab.twin.rows import RehearsalRow
@@ -13,9 +14,14 @@ from eoctl.operations.change import acting, rehearsals
 from eoctl.operations.change.acting import Door, Outcome
 from eoctl.operations.dashboard import twins
 from eoctl.operations.dashboard.twins import Started, about, by_subject, verdict_text
+from eoctl.operations.restart.observe import opened_stores
+from eoctl.operations.restart.restart_plan import decision_of
+from eoctl.operations.restart.restart_request import asked_again
+from eoctl.operations.session.session import with_cluster
 from eoctl.stores import bundle_files, plan_files
 from eoctl.stores.bundle_files import Bundle
 from eoctl.stores.journal_files import kept_apart
+from eoctl.stores.offsets.store import StoredValues
 from recovery.answers import Answer, error_rows, worst
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis
@@ -44,27 +50,38 @@ class Rehearsed(Value):
 def read(path: Path, bundle: Path) -> Plan:
     """Return a plan that can be rehearsed on the twin of a bundle. Raises UsageError, RefusedError.
 
-    Remedies of transactions can: a twin has what they stand on. Other plans read records, or write
-    to stores that are not the twin's.
+    A restart's plan needs a bundle that took along what it stands on.
     """
-    plan = plan_files.read(path)
-    if not rehearsals.can_be(plan.kind):
-        raise UsageError(
-            f"a plan of kind {plan.kind} cannot be rehearsed",
-            where=str(path),
-            remedy="give one of `txn hanging --plan`, or of a refusal that wants a rehearsal",
-        )
+    plan = read_plan(path)
     seen, _ = bundle_files.read(bundle)
-    _check_cluster(plan, seen)
+    _check_bundle(plan, seen)
     return plan
 
 
-def _check_cluster(plan: Plan, bundle: Bundle) -> None:
-    """Raise RefusedError if the bundle is not of the plan's cluster."""
+def read_plan(path: Path) -> Plan:
+    """Return a plan that can be rehearsed. Raises UsageError, RefusedError (edited)."""
+    plan = plan_files.read(path)
+    if why_not := rehearsals.why_not(plan):
+        raise UsageError(
+            why_not,
+            where=str(path),
+            remedy="a rehearsal takes plans of remedies, and of restarts that move a group by "
+            "its offsets or by the strategy commit-pair",
+        )
+    return plan
+
+
+def _check_bundle(plan: Plan, bundle: Bundle) -> None:
+    """Raise RefusedError if the bundle is of another cluster, or lacks what a restart stands on."""
     if bundle.cluster_id != plan.cluster_id:
         raise RefusedError(
             f"the plan is for cluster {plan.cluster_id}, the bundle is of {bundle.cluster_id}",
             remedy="make a bundle of the cluster that the plan is for",
+        )
+    if plan.kind == rehearsals.RESTART and bundle.plan_sha256 != plan.sha256:
+        raise RefusedError(
+            "the bundle was not made for this plan, and lacks the records that it stands on",
+            remedy="eoctl bundle create incident.eoctl --for PLAN",
         )
 
 
@@ -84,9 +101,10 @@ def rehearse(plan: Plan, twin: Started) -> Rehearsed:
     It counts as a rehearsal only if the twin's verdicts were the bundle's, and each step was done
     and verified.
     """
-    _check_cluster(plan, twin.bundle)
+    _check_bundle(plan, twin.bundle)
     before = twin.judged()
     there = on_twin(plan, twin)
+    offsets = _offsets(there, twin)
     door = Door(
         twin.context,
         confirm=lambda question, word: None,
@@ -102,13 +120,49 @@ def rehearse(plan: Plan, twin: Started) -> Rehearsed:
     why_not = _why_not(twin.bundle, before, after, outcome)
     if why_not is None:
         rehearsals.keep(plan.sha256)
-    return Rehearsed(_answer(plan, twin, before, after, outcome, why_not), outcome)
+    moves = _moves(plan, offsets, _offsets(there, twin))
+    return Rehearsed(_answer(plan, twin, before, after, moves, outcome, why_not), outcome)
+
+
+def _offsets(there: Plan, twin: Started) -> Mapping[TopicPartition, StoredValues]:
+    """Return what the group of a restart's plan has committed on the twin; {} for other plans."""
+    if there.kind != rehearsals.RESTART:
+        return {}
+    request = asked_again(there.details["asked"])
+
+    async def read(cluster: Cluster) -> Mapping[TopicPartition, StoredValues]:
+        async with opened_stores(cluster, request) as stores:
+            return {} if stores.main is None else (await stores.main.read()).kept
+
+    return with_cluster(twin.context, SECONDS, read)
+
+
+def _moves(
+    plan: Plan,
+    before: Mapping[TopicPartition, StoredValues],
+    after: Mapping[TopicPartition, StoredValues],
+) -> list[RehearsalRow]:
+    """Return a row for each partition that a restart's plan is about."""
+    if plan.kind != rehearsals.RESTART:
+        return []
+    return [
+        RehearsalRow(
+            topic=i.topic,
+            partition=i.partition,
+            group=plan.scope.removeprefix("group "),
+            offset_before=before.get(i.topic_partition, {}).get("offset"),
+            offset_after=after.get(i.topic_partition, {}).get("offset"),
+        )
+        for i in decision_of(plan).inputs
+    ]
 
 
 def _why_not(bundle: Bundle, before: Diagnosis, after: Diagnosis, outcome: Outcome) -> str | None:
     """Return why what was done is no rehearsal; None: it is one."""
     if before.missing or after.missing:
         return "not all of the twin could be seen"
+    if bundle.plan_sha256 is not None and bundle.records_missing:
+        return "the bundle lacks records that the plan stands on"
     differing = twins.differing(twins.rows_of(bundle, before))
     if differing:
         return f"{counted(differing, 'verdict')} of the twin differ from the bundle's"
@@ -160,11 +214,13 @@ def _answer(
     twin: Started,
     before: Diagnosis,
     after: Diagnosis,
+    moves: list[RehearsalRow],
     outcome: Outcome,
     why_not: str | None,
 ) -> Answer:
     first, then = by_subject(before.everything), by_subject(after.everything)
     held = [{p.topic_partition: p.held for p in d.partitions} for d in (before, after)]
+    free = [None if d.missing else 0 for d in (before, after)]  # a diagnosis lists held ones only
 
     def row(subject: twins.Subject) -> RehearsalRow:
         topic, partition, *_ = subject
@@ -173,8 +229,8 @@ def _answer(
             **about(subject, first.get(subject), then.get(subject)),
             verdict_before=verdict_text(first.get(subject)),
             verdict_after=verdict_text(then.get(subject)),
-            held_before=None if where is None else held[0].get(where),
-            held_after=None if where is None else held[1].get(where),
+            held_before=None if where is None else held[0].get(where, free[0]),
+            held_after=None if where is None else held[1].get(where, free[1]),
         )
 
     steps = [{"target": s.step.target, "status": s.status} for s in outcome.steps]
@@ -183,7 +239,7 @@ def _answer(
         "lab-rehearse",
         after.cluster_id,
         now_ms(),
-        [row(subject) for subject in sorted({*first, *then}, key=str)],
+        [*moves, *(row(subject) for subject in sorted({*first, *then}, key=str))],
         error_rows([*before.missing, *after.missing]),
         extra={
             "plan_sha256": plan.sha256,

@@ -37,7 +37,7 @@ PARTS = (
 
 
 KINDS = ("look", "judge", "keep")
-"""Of rounds (see eoctl.operations.dashboard.collection); the first that failed is told."""
+"""Of rounds (see eoctl.operations.dashboard.collection); the first that failed is reported."""
 
 
 Counted = Literal["producers-summary", "txn-list-summary"]

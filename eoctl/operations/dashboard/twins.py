@@ -7,6 +7,8 @@ from typing import Any
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.lab.drills import own
+from eoctl.lab.drills.drill_state import DrillState
 from eoctl.lab.handle import Lab
 from eoctl.lab.jars import FetchProgress, nothing
 from eoctl.lab.twin import build
@@ -20,7 +22,7 @@ from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
-from recovery.errors import RefusedError
+from recovery.errors import RefusedError, UnverifiedError
 from recovery.inspect.observation import Settings
 
 LOADING_SECONDS = 60.0
@@ -90,6 +92,31 @@ def rows_of(bundle: Bundle, d: Diagnosis) -> list[TwinRow]:
 def differing(rows: Iterable[TwinRow]) -> int:
     """Return how many verdicts differ for no reason that was to be expected."""
     return sum(not row.equal and row.because is None for row in rows)
+
+
+def drill(path: Path, name: str, progress: FetchProgress = nothing) -> tuple[Started, DrillState]:
+    """Start the twin of a bundle as a drill. Raises UsageError, and what `lab up` raises.
+
+    What the twin judges otherwise is no part of the drill; if nothing is left, it is taken down.
+    """
+    bundle, _ = bundle_files.read(path)
+    cases = own.cases_of(bundle)
+    twin = Started(bundle, build.make(bundle, name, progress))
+    try:
+        alike = {
+            (row.topic, row.partition, row.producer_id, row.start_offset)
+            for row in rows_of(bundle, twin.judged())
+            if row.equal
+        }
+        kept = [c for c in cases if (c.topic, c.partition, c.producer_id, c.start_offset) in alike]
+        if not kept:
+            raise UnverifiedError("the twin's verdicts are not the bundle's", where=str(path))
+        state = own.drill_of(bundle, kept)
+        state.save(twin.lab.folder)
+    except BaseException:
+        twin.lab.down()
+        raise
+    return twin, state
 
 
 def compared(twin: Started) -> Answer:

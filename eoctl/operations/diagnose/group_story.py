@@ -117,7 +117,7 @@ def _at(d: Diagnosis, partition: TopicPartition) -> list[Judged]:
 
 
 def _held_at(d: Diagnosis, p: PartitionFacts) -> Judged | None:
-    return holder_of(p, _at(d, p.topic_partition))
+    return holder_of(_at(d, p.topic_partition))
 
 
 def _holding(
@@ -322,7 +322,7 @@ def _partition_row(
         log_start_offset=log.log_start_offset,
         last_stable_offset=log.last_stable_offset,
         high_watermark=log.high_watermark,
-        lag=_lag(g, o, log, held),
+        lag=_lag(o, log, held),
         records=None if waits is None or _reads_all(o, log) else waits.records,
         at_least=waits is not None and waits.at_least,
         oldest_timestamp=None if waits is None else waits.oldest_timestamp,
@@ -349,7 +349,7 @@ def _held(g: GroupFacts, o: GroupOffsetFacts, log: PartitionFacts) -> int | None
     return log.held if g.isolation == READ_COMMITTED else 0
 
 
-def _lag(g: GroupFacts, o: GroupOffsetFacts, log: PartitionFacts, held: int | None) -> int | None:
+def _lag(o: GroupOffsetFacts, log: PartitionFacts, held: int | None) -> int | None:
     """Return how many offsets the group may read now. A share group's is Kafka's own, which
     reaches to the high watermark: what is held is taken off."""
     if o.is_share:

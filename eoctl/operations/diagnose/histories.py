@@ -19,7 +19,7 @@ from recovery.inspect.rights import and_grant
 from recovery.inspect.topic_sightings import Sightings
 from recovery.values import replace
 
-ALONE = 8  # producer ids whose records are loaded again, together
+ALONE = 3  # producer ids whose records are loaded again, together
 
 
 async def histories(

@@ -16,8 +16,8 @@ from recovery.values import replace
 
 OF_JUDGING = 0.7
 """Of the time; where judging takes longer, the page is made of its first look."""
-MOST_TOLD = 100
-"""Partitions that are told one by one, the worst first: each is read to count what waits."""
+MOST_LISTED = 100
+"""Partitions that are listed one by one, the worst first: each is read to count what waits."""
 
 
 TO_WRITE_SECONDS = 2.0
@@ -50,7 +50,7 @@ async def runbook(
     answer = await in_time(status_of(source, context, d), until)
     answer = answer or status_seen(context, d)
     held = _worst_first(d)
-    rows, missing, cut = await rows_until(source, context, d, held[:MOST_TOLD], until)
+    rows, missing, cut = await rows_until(source, context, d, held[:MOST_LISTED], until)
     for j in d.ids:
         row = await in_time(id_row(source, context, d, j), until)
         rows.append(row or id_row_seen(context, d, j))
@@ -59,7 +59,7 @@ async def runbook(
         schema="runbook",
         rows=rows,
         errors=[*answer.errors, *error_rows(cut)],
-        extra={**answer.extra, "left_out": max(0, len(held) - MOST_TOLD)},
+        extra={**answer.extra, "left_out": max(0, len(held) - MOST_LISTED)},
         notes=[*d.notes, *(f"not seen: {m.detail}" for m in missing if m not in d.missing)],
     )
 

@@ -133,7 +133,7 @@ def hanging_row(
         producer_epoch=producer.producer_epoch if producer else None,
         start_batch_epoch=j.start.producer_epoch if j.start else None,
         coordinator_epoch=producer.coordinator_epoch if producer else None,
-        transactional_id=known.transactional_id if known else _only_id(j),
+        transactional_id=known.transactional_id if known else j.only_id,
         start_offset=j.about.start_offset,
         last_timestamp=producer.last_timestamp if producer else None,
         timeout_ms=known.timeout_ms if known else None,
@@ -191,12 +191,6 @@ def _judgement(j: Judged | JudgedId, ends: EndsRow) -> dict[str, Any]:
         "ends_at": v.deadline,
         "ends_in_seconds": None if v.deadline_in is None else v.deadline_in / 1000,
     }
-
-
-def _only_id(j: Judged) -> str | None:
-    """Return the only id in the history with this producer id, if no coordinator lists one."""
-    ids = j.history.transactional_ids if j.history else ()
-    return ids[0] if len(ids) == 1 else None
 
 
 def hanging_answer(

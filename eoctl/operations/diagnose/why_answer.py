@@ -503,10 +503,10 @@ def _about(d: Diagnosis, p: PartitionFacts, name: str | None) -> Judged | None:
 
 
 def _holder(d: Diagnosis, p: PartitionFacts) -> Judged | None:
-    return holder_of(p, [j for j in d.judged if j.about.topic_partition == p.topic_partition])
+    return holder_of([j for j in d.judged if j.about.topic_partition == p.topic_partition])
 
 
-def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
+def holder_of(judged: Sequence[Judged]) -> Judged | None:
     """Return the open transaction at the LSO."""
     sample = judged[0].newest if judged else None
     blocking = blocking_producer(sample.producers or ()) if sample else None

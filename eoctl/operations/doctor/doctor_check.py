@@ -10,9 +10,10 @@ from eoctl.operations.doctor.doctor_answer import (
     unknown_as_missing,
 )
 from eoctl.operations.inspect.source import Source
+from eoctl.render.watch_words import check_row
 from eoctl.settings.context import Context
 from recovery.doctor.accepting import split_findings
-from recovery.doctor.as_checks import check_rows, unseen_rows
+from recovery.doctor.as_checks import as_checks, unseen_checks
 from recovery.doctor.findings import judged
 from recovery.doctor.rules import WITHOUT_APP
 from recovery.doctor.versions import VersionRange
@@ -55,7 +56,7 @@ async def doctor_rows(
     facts = running(await source.examined((), transactions), doctor.broker_version)
     found, accepted = split_findings(judged(facts, WITHOUT_APP), context.accept_findings)
     return DoctorRows(
-        rows=tuple(check_rows(found, WITHOUT_APP, accepted)),
+        rows=tuple(map(check_row, as_checks(found, WITHOUT_APP, accepted))),
         missing=(*facts.missing, *unknown_as_missing(found)),
         accepted=tuple(accepted_as_notes(accepted)),
         notes=tuple(bounds_reached(facts)),
@@ -82,7 +83,8 @@ class LastRows:
         try:
             asked = await ask()
         except EoctlError as error:
-            asked = DoctorRows(rows=tuple(unseen_rows(WITHOUT_APP, error.sentence)))
+            unseen = unseen_checks(WITHOUT_APP, error.sentence)
+            asked = DoctorRows(rows=tuple(map(check_row, unseen)))
             self.trouble = [error.sentence]
         else:
             self.trouble = sorted({m.detail for m in asked.missing})[:1]

@@ -22,12 +22,14 @@ from eoctl.kafka.ask.acls import (
     READ,
     WRITE,
 )
+from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.inspect.machine import machine, row_of
 from eoctl.settings.context import Context
 from eoctl.settings.context_rows import ContextTestRow
 from recovery.answers import Answer
+from recovery.doctor.versions import newer_than_known
 from recovery.facts import Missing
 from recovery.inspect import rights
 from recovery.plurals import counted
@@ -41,13 +43,8 @@ async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
 
     Only reads; changes nothing.
     """
-    rows = [
-        _right(
-            "connect",
-            True,
-            f"cluster {cluster.cluster_id}, {counted(len(cluster.brokers), 'broker')}",
-        )
-    ]
+    connected = f"cluster {cluster.cluster_id}, {counted(len(cluster.brokers), 'broker')}"
+    rows = [_right("connect", True, connected), *await _newer(cluster)]
     rows += await _topics(cluster)
     rows.append(await _ids_described(cluster))
     bits = await _cluster_bits(cluster)
@@ -102,6 +99,16 @@ def _on_some(
     if not bits:
         detail = f"no {what} to ask about"
     return _right(check, sees, detail, cannot)
+
+
+async def _newer(cluster: Cluster) -> list[ContextTestRow]:
+    """Return a row if brokers speak a newer protocol than eoctl knows; else none."""
+    answers = await protocols(cluster)
+    newer = {n: v for p in answers.values() for n, v in newer_than_known(p).items()}
+    versions = ", ".join(f"{name} {version}" for name, version in newer.items())
+    detail = f"newer than eoctl knows: {versions}; upgrade eoctl"
+    cannot = ["what came with that release (eoctl explain newer-protocol)"]
+    return [_right("protocol", None, detail, cannot)] if newer else []
 
 
 async def _topics(cluster: Cluster) -> list[ContextTestRow]:

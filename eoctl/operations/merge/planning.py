@@ -372,7 +372,7 @@ async def reached(
     raw = await _commits(cluster, request, list(given))
     commits = {p: at for p, at in _understood(raw).items() if at.base == given[p]}
     in_logs = {TopicPartition(request.topic, p): raw[p].in_log for p in commits}
-    unproven = await _refuse_other_logs(cluster, request, in_logs)
+    unproven = await _refuse_other_logs(cluster, in_logs)
     begins = {
         TopicPartition(request.topic, p): b.merge_offset
         for p, b in given.items()
@@ -419,7 +419,7 @@ async def reached(
 
 
 async def _refuse_other_logs(
-    cluster: Cluster, merge: Merge, in_logs: Mapping[TopicPartition, LogPosition]
+    cluster: Cluster, in_logs: Mapping[TopicPartition, LogPosition]
 ) -> dict[TopicPartition, str]:
     """Refuse positions of a merge log that was cut off since; return why others are unproven.
 

@@ -208,7 +208,7 @@ class Replaying:
         return facts
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """Replay to the tip, or follow until told to end."""
+        """Replay to the tip, or follow until asked to end."""
         self._cluster.refuse_read_only()
         p, cancel = step.parameters, self._running.cancel
         request = asked_again(step)

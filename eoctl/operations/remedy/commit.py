@@ -67,7 +67,7 @@ async def plan(
     mixed = next((j for j in judgement.mine if j.about == mixed.about), None)
     if mixed is None:
         raise RefusedError("it ended meanwhile", where=where, remedy="look again")
-    step = await _step(cluster, row, request, mixed, judgement)
+    step = await _step(cluster, row, mixed, judgement)
     subject = remedy_raise.subject(row.transactional_id)
     words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
     return Planned(
@@ -214,7 +214,6 @@ async def refuse_life(
 async def _step(
     cluster: Cluster,
     row: TransactionFacts,
-    request: RemedyRequest,
     mixed: Judged,
     judgement: remedy_fence.Judgement,
 ) -> Step:

@@ -1,4 +1,4 @@
-"""Find which groups' offsets the transactions of a plan hold, and what stands of them afterwards.
+"""Find which groups' offsets the transactions of a plan hold, and what they are afterwards.
 
 A transaction that spans inputs, outputs and `__consumer_offsets` is one transaction: its offsets
 are looked for on every partition of `__consumer_offsets`. No remedy depends on them: the plan names

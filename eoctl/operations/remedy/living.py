@@ -13,7 +13,7 @@ from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.pause import refuse_pause
 from eoctl.operations.remedy.group_offsets import with_group_offsets
-from eoctl.operations.remedy.plan_reach import with_reach
+from eoctl.operations.remedy.plan_reach import partition_of, with_reach
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.case import named_after
 from recovery.errors import RefusedError
@@ -51,7 +51,7 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
         partition
         for s in plan.steps
         for row in s.about
-        if row.get("looks") is None and (partition := _partition_of(row)) is not None
+        if row.get("looks") is None and (partition := partition_of(row)) is not None
     }
     bare = {
         row["transactional_id"]
@@ -65,7 +65,7 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
     facts, missing = await _groups(cluster, names, held)
 
     def told(step: Step, row: Mapping[str, Any]) -> dict[str, Any]:
-        found, partition = row.get("looks"), _partition_of(row)
+        found, partition = row.get("looks"), partition_of(row)
         if found is None and partition is not None:
             found = unseen_looks()
             if partition in first.rows and partition in second.rows:
@@ -90,12 +90,6 @@ async def with_life(cluster: Cluster, plan: Plan, interval: float) -> Plan:
     if not writing(changed) or changed.hits is None:
         return changed
     return changed.model_copy(update={"hits": f"{changed.hits}-{WRITES}"})
-
-
-def _partition_of(row: Mapping[str, Any]) -> TopicPartition | None:
-    if row["partition"] is None:
-        return None
-    return TopicPartition.parse(row["partition"])
 
 
 def _of(rows: Rows, partition: TopicPartition, producer_id: int) -> ProducerFacts | None:
@@ -153,13 +147,13 @@ async def refuse_new_writes(cluster: Cluster, steps: Sequence[Step]) -> None:
         for row in step.about
         if row.get("looks") is not None and "last" in row["looks"]
     ]
-    partitions = {partition for _, row in quiet if (partition := _partition_of(row)) is not None}
+    partitions = {partition for _, row in quiet if (partition := partition_of(row)) is not None}
     bare = {row["transactional_id"] for _, row in quiet if row["partition"] is None}
     if not quiet:
         return
     now = await _look(cluster, partitions, bare)
     for step, row in quiet:
-        partition, name = _partition_of(row), row["transactional_id"]
+        partition, name = partition_of(row), row["transactional_id"]
         if partition is None:
             found = now.ids.get(name)
             moved = found is not None and id_position(found) != row["looks"]["last"]

@@ -61,7 +61,7 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
         topic_partition
         for s in plan.steps
         for row in s.about
-        if (topic_partition := _partition_of(row)) is not None
+        if (topic_partition := partition_of(row)) is not None
         and topic_partition[0] != groups.CONSUMER_OFFSETS
     }
     (holds, holds_missing), (offsets, offsets_missing) = await asyncio.gather(
@@ -80,7 +80,8 @@ async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
     return plan.model_copy(update={"steps": steps})
 
 
-def _partition_of(row: Mapping[str, Any]) -> TopicPartition | None:
+def partition_of(row: Mapping[str, Any]) -> TopicPartition | None:
+    """Return the partition of a plan's row; None: of an id that holds none."""
     if row["partition"] is None:
         return None
     return TopicPartition.parse(row["partition"])
@@ -91,7 +92,7 @@ def _by_partition(missing: Iterable[Missing]) -> dict[TopicPartition | None, lis
 
 
 def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
-    here = _partition_of(row)
+    here = partition_of(row)
     unseen: Sequence[Missing] = ()
     if step.action == MARKER_ACTION:
         holds = also_holds(here, look.holds.get(row["producer_id"], ()))
@@ -100,7 +101,7 @@ def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
         ]
     else:  # its Ongoing record proved all partitions, or the step would not exist
         names = step.parameters.get("partitions", ())
-        holds = also_holds(here, (p for n in names if (p := _partition_of({"partition": n}))))
+        holds = also_holds(here, (p for n in names if (p := partition_of({"partition": n}))))
     if here is None or here[0] == groups.CONSUMER_OFFSETS:  # nobody's input
         return Reach(holds, (), unseen, ())
     start = row.get("start_offset")

@@ -154,7 +154,7 @@ async def step_evidence(
         dropped = counted.mine if abort else 0
         freed = counted.freed if abort else counted.mine + counted.freed
     return {
-        "transactional_id": verdict.owner.transactional_id if verdict.owner else _known_id(judged),
+        "transactional_id": verdict.owner.transactional_id if verdict.owner else judged.only_id,
         "partition": about.name,
         "producer_id": about.producer_id,
         "start_offset": about.start_offset,
@@ -179,12 +179,6 @@ def _looks(judged: Judged) -> dict[str, Any] | None:
         return unseen_looks()
     apart_ms = max(0, second.collected_at - first.collected_at)
     return looks(first.producer(pid), second.producer(pid), apart_ms)
-
-
-def _known_id(judged: Judged) -> str | None:
-    """Return the only id in the history with this producer id, if no coordinator lists one."""
-    ids = judged.history.transactional_ids if judged.history else ()
-    return ids[0] if len(ids) == 1 else None
 
 
 def exact(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Read the group in the cluster that it leaves: a plan stands on what it committed there."""
+"""Read the group in the cluster that it leaves: a plan relies on what it committed there."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -50,7 +50,7 @@ async def committed_in(
 
 
 async def refuse_moved(origin: Origin, deadline: Deadline) -> None:
-    """Raise RefusedError if the group has committed something else than the plan stands on."""
+    """Raise RefusedError if the group has committed something else than the plan relies on."""
     try:
         async with opened_origin(origin.context, deadline) as cluster:
             if cluster.cluster_id != origin.cluster_id:

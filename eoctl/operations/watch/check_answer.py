@@ -10,6 +10,7 @@ from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
 from eoctl.operations.doctor.doctor_check import Doctor, DoctorRows, doctor_rows
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Configs, Source
+from eoctl.render.watch_words import check_row
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.offsets import mirror_maps
@@ -27,15 +28,15 @@ from recovery.watch.check_rules import (
     Observed,
     Thresholds,
     ages_unknown,
-    check_rows,
+    check_rules,
     near_expiry,
     split_accepted,
     verdict_counts,
 )
 from recovery.watch.contest_rule import contested_ids
 from recovery.watch.group_rule import group_expiry, without_members
-from recovery.watch.growth_rules import INTERNAL_TOPICS, Growth, growth_check_rows
-from recovery.watch.headroom_rules import headroom_rows
+from recovery.watch.growth_rules import INTERNAL_TOPICS, Growth, growth_rules
+from recovery.watch.headroom_rules import headroom_rules
 from recovery.watch.map_rule import KeptMap, mirror_map_age
 from recovery.watch.metrics import Sample, check_samples
 
@@ -104,16 +105,17 @@ async def check(
     if doctor is not None:
         rules = await doctor_rows(source, context, doctor, observed.transactions)
     seconds = time.monotonic() - began
-    rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
+    judged = [*check_rules(observed, limits), *headroom_rules(observed, limits)]
     if limits.group_expiry is not None:
-        rows.append(group_expiry(observed, limits.group_expiry))
-    rows += growth_check_rows(growth, observed.transactions, limits)
+        judged.append(group_expiry(observed, limits.group_expiry))
+    judged += growth_rules(growth, observed.transactions, limits)
     contests = observed.contests
     if limits.contested_ids is not None and contests is not None:
-        rows.append(contested_ids(contests, observed.now, limits.contested_ids))
+        judged.append(contested_ids(contests, observed.now, limits.contested_ids))
     if limits.mirror_map_age is not None:
-        rows.append(mirror_map_age(_maps(limits.mirror_maps), observed.now, limits.mirror_map_age))
-    rows += rules.rows
+        maps = _maps(limits.mirror_maps)
+        judged.append(mirror_map_age(maps, observed.now, limits.mirror_map_age))
+    rows = [*map(check_row, judged), *rules.rows]
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from eoctl.render.watch_words import families
 from recovery.errors import UsageError
-from recovery.watch.metrics import Sample, families
+from recovery.watch.metrics import Sample
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -111,6 +111,8 @@ def _summary(answer: Answer) -> str:
     text += "".join(f", {number} {event}" for event, number in sorted(events.items()))
     if left_out := answer.extra["left_out"]:
         text += f"; {counted(left_out, 'older record')} left out: --newest, --since"
+    if kept := answer.extra.get("kept"):
+        text += f"; {kept} of them from an earlier look, not in this one"
     return with_gaps(text + _completeness(answer), answer)
 
 

@@ -11,8 +11,8 @@ from eoctl.render.columns.table import (
     plain,
     with_gaps,
 )
-from eoctl.render.growth_words import growth_line
 from eoctl.render.tables import Column
+from eoctl.render.watch_words import growth_line
 from eoctl.render.words import spoken_age
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis import mark

@@ -1,8 +1,8 @@
 """The columns of what grows: producers and transactional ids, counted."""
 
 from eoctl.render.columns.table import Table, marked, plain, with_gaps
-from eoctl.render.growth_words import internal_topic_line, prefix_name
 from eoctl.render.tables import Column
+from eoctl.render.watch_words import internal_topic_line, prefix_name
 from recovery.answers import Answer
 from recovery.inspect.growth.growth_rows import ProducersSummaryRow, TxnSummaryRow
 from recovery.plurals import count, counted

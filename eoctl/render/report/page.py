@@ -228,7 +228,7 @@ def _spans(line: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _doctor(answer: Answer | None) -> Markup:
-    """Return what will hurt later, with what could not be told after it."""
+    """Return what will hurt later, with what is not known after it."""
     if answer is None:
         said = ["This bundle holds no settings: an older eoctl made it."]
     else:

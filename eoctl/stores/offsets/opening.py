@@ -55,7 +55,7 @@ async def open_store(
 
         yield TopicOffsets(described, _needed(cluster), app, seconds)
     elif isinstance(described, FlinkCheckpointStore):
-        from eoctl.stores.offsets.flink import FlinkOffsets
+        from eoctl.stores.offsets.checkpoint_store import FlinkOffsets
 
         yield FlinkOffsets(described, seconds)
     elif isinstance(described, ConnectStore):
@@ -63,7 +63,7 @@ async def open_store(
 
         yield ConnectOffsets(described, _needed(cluster), seconds)
     else:
-        from eoctl.stores.offsets.spark import SparkOffsets
+        from eoctl.stores.offsets.checkpoint_store import SparkOffsets
 
         yield SparkOffsets(described, seconds)
 

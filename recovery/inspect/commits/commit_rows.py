@@ -147,3 +147,28 @@ def _initialised(commit: CommitRecord, states: Sequence[HistoryRow]) -> int | No
 def producer_ids(commits: Iterable[CommitRecord]) -> list[int]:
     """Return the producer ids of commits in transactions."""
     return sorted({c.producer_id for c in commits if c.producer_id is not None})
+
+
+def with_earlier(
+    rows: Sequence[OffsetsHistoryRow], before: Sequence[OffsetsHistoryRow]
+) -> list[OffsetsHistoryRow]:
+    """Return rows with those of an earlier look, of which compaction may have taken some since.
+
+    Of a record in both the earlier row counts, which knows what counted before it, unless its
+    transaction was pending then. Nothing is added unless the looks share a record and agree on all
+    that they share: else the log may be another one.
+    """
+    now, then = ({r.record_offset: r for r in found} for found in (rows, before))
+    shared = now.keys() & then.keys()
+    if (
+        not shared
+        or max(then) > max(now)
+        or any(_record(now[n]) != _record(then[n]) for n in shared)
+    ):
+        return list(rows)
+    decided = {at: row for at, row in then.items() if row.outcome != "pending"}
+    return [row for _, row in sorted((now | decided).items())]
+
+
+def _record(row: OffsetsHistoryRow) -> tuple[object, ...]:
+    return row.group, row.topic_partition, row.committed_offset, row.timestamp

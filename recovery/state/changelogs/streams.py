@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Numbers = Mapping[str, tuple[int, str]]
-"""Columns behind the user's key: where each begins, in bytes before the key's end, and its type."""
+"""Columns after the user's key: where each begins, in bytes before the key's end, and its type."""
 _NO_TIMESTAMP = -1
 _FOREVER = 2**63 - 1
 

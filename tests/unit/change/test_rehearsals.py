@@ -1,5 +1,6 @@
 """A context that wants a rehearsal: of the same plan, of the kinds that can be rehearsed."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,7 +37,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def plan(kind: str = "txn-abort", observed: int = 1) -> Plan:
+def plan(
+    kind: str = "txn-abort", observed: int = 1, asked: Mapping[str, object] | None = None
+) -> Plan:
     step = Step(action="write-marker", target="orders:3", does="it", stands_on=("orders:3",))
     return Plan(
         kind=kind,
@@ -51,7 +54,16 @@ def plan(kind: str = "txn-abort", observed: int = 1) -> Plan:
         lock="",
         observed={"orders:3": observed},
         steps=(step,),
+        details={"asked": asked} if asked else None,
     )
+
+
+MOVE = {"group": "g", "offsets": {"orders:3": 7}}
+GROUP = {"kind": "kafka-group", "group": "g"}
+
+
+def app(strategy: str, store: object = GROUP, mirror: object = None) -> dict[str, object]:
+    return {"app": {"strategy": strategy, "store": store, "mirror": mirror}}
 
 
 def dear() -> Context:
@@ -105,8 +117,48 @@ def test_without_protection_or_for_other_kinds_nothing_is_asked() -> None:
     with pytest.raises(RefusedError, match="wants a rehearsal"):
         permitted(plan(), replace(dear(), protected=False))
     assert permitted(plan(), replace(dear(), require_rehearsal=False))
-    assert permitted(plan("restart"), dear())
-    assert rehearsals.KINDS.issubset(KINDS)
+    assert permitted(plan("dedup"), dear())
+    assert permitted(plan("restart", asked=app("sql", {"kind": "sql"})), dear())
+    assert {*rehearsals.REMEDIES, rehearsals.RESTART} <= KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("asked", "why_not"),
+    [
+        (MOVE, None),
+        (app("commit-pair"), None),
+        (MOVE | {"origin": {}}, "from another cluster"),
+        (app("transactional"), "strategy transactional stands on more"),
+        (app("output-end"), "strategy output-end stands on more"),
+        (app("commit-pair", {"kind": "file"}), "not a group"),
+        (app("commit-pair", mirror={"kind": "zookeeper"}), "not a group"),
+        (app("changelog", None), "not a group"),
+    ],
+)
+def test_a_restart_is_rehearsed_if_it_moves_a_group_alone(
+    asked: Mapping[str, object], why_not: str | None
+) -> None:
+    found = rehearsals.why_not(plan("restart", asked=asked))
+    assert (found is None) == (why_not is None)
+    assert (why_not or "") in (found or "")
+
+
+def test_a_restart_wants_a_bundle_of_its_own(state: Path, tmp_path: Path) -> None:
+    move = plan("restart", asked=MOVE)
+    with pytest.raises(RefusedError, match="wants a rehearsal first") as refused:
+        permitted(move, dear())
+    kept = state / "plans" / f"{move.sha256}.json"
+    for command in (
+        f"eoctl bundle create incident.eoctl --for {kept}",
+        f"eoctl restart apply {kept}",
+    ):
+        assert command in (refused.value.remedy or "")
+    bundle, _ = bundle_files.read(KEPT)
+    mine = move.model_copy(update={"cluster_id": bundle.cluster_id})
+    with pytest.raises(RefusedError, match="not made for this plan"):
+        rehearsing.read(written(mine, tmp_path), KEPT)
+    bundle_files.write(replace(bundle, plan_sha256=mine.sha256), tmp_path / "mine.eoctl")
+    assert rehearsing.read(tmp_path / "plan.json", tmp_path / "mine.eoctl") == mine
 
 
 KEPT = Path("tests/kept/0.2.0/incident.eoctl")
@@ -119,8 +171,8 @@ def written(made: Plan, folder: Path) -> Path:
 
 
 def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="of kind restart cannot be rehearsed"):
-        rehearsing.read(written(plan("restart"), tmp_path), KEPT)
+    with pytest.raises(UsageError, match="of kind dedup cannot be rehearsed"):
+        rehearsing.read(written(plan("dedup"), tmp_path), KEPT)
     with pytest.raises(RefusedError, match="the plan is for cluster c, the bundle is of"):
         rehearsing.read(written(plan(), tmp_path), KEPT)
     bundle, _ = bundle_files.read(KEPT)
@@ -196,12 +248,17 @@ def test_a_twin_is_asked_at_its_own_address(
 
 
 def rehearsed(
-    monkeypatch: pytest.MonkeyPatch, status: str, before: Diagnosis, bundle: bundle_files.Bundle
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    before: Diagnosis,
+    bundle: bundle_files.Bundle,
+    after: Diagnosis | None = None,
 ) -> tuple[rehearsing.Rehearsed, Plan]:
     """Rehearse a plan on a twin that answers `before`, with this outcome."""
     wanted = plan().model_copy(update={"cluster_id": bundle.cluster_id})
     twin = started(bundle)
-    monkeypatch.setattr(twin, "judged", lambda: before)
+    looks = iter([before, before if after is None else after])
+    monkeypatch.setattr(twin, "judged", lambda: next(looks))
 
     def execute(there: Plan, door: Door, seconds: float) -> Outcome:
         Journal().begin(there, ["eoctl"]).close()  # as a run leaves it that is killed
@@ -255,6 +312,17 @@ def test_a_twin_that_is_not_seen_completely_is_no_rehearsal_and_nothing_ended(
     ended = replace(row, verdict_after=None)
     assert REHEARSAL.cells(ended)["verdict_after"] is None
     assert REHEARSAL.cells(replace(ended, held_after=0))["verdict_after"] == "ended"
+
+
+def test_what_is_held_no_more_is_seen_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diagnosis lists held partitions only."""
+    bundle, _ = bundle_files.read(KEPT)
+    equal = replace(bundle_files.judged_again(bundle), missing=())
+    free = replace(equal, judged=(), partitions=())
+    became, _ = rehearsed(monkeypatch, "done", equal, bundle, free)
+    [row, *_] = [r for r in became.answer.rows if isinstance(r, RehearsalRow) and r.topic]
+    assert row.held_before
+    assert (row.held_after, REHEARSAL.cells(row)["verdict_after"]) == (0, "ended")
 
 
 def test_a_bundle_that_was_replaced_meanwhile_is_refused() -> None:

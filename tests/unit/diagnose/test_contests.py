@@ -21,6 +21,7 @@ from eoctl.render.diagnose_words import (
     contest_words,
     reading_notes,
 )
+from eoctl.render.watch_words import check_row
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
 from recovery.answers import Answer, error_rows
@@ -88,7 +89,7 @@ def test_all_together_take_no_more_and_nobody_less_than_an_equal_part(
     ],
 )
 def test_the_rule_of_check(found: Contests, number: int | None, ok: bool | None) -> None:
-    row = contested_ids(found, NOW, 1)
+    row = check_row(contested_ids(found, NOW, 1))
     assert (row.rule, row.observed, row.ok, row.unit) == ("contested_ids", number, ok, "ids")
     assert all(c.transactional_id in row.detail for c in found.contests)
     if found.read_from is not None:
@@ -98,7 +99,7 @@ def test_the_rule_of_check(found: Contests, number: int | None, ok: bool | None)
 
 def test_the_rule_names_an_id_as_it_is() -> None:
     """The table and JSON escape it: a second time would make it another name."""
-    assert contested_ids(Contests((contest("a\x1b"),)), NOW, 1).detail == "a\x1b"
+    assert check_row(contested_ids(Contests((contest("a\x1b"),)), NOW, 1)).detail == "a\x1b"
 
 
 def test_the_rule_counts_up_to_its_threshold() -> None:

@@ -3,8 +3,9 @@
 import pytest
 
 from eoctl.operations.doctor.doctor_answer import accepted_as_notes, unknown_as_missing
+from eoctl.render.watch_words import check_row
 from recovery.doctor.accepting import refuse_unknown, split_findings
-from recovery.doctor.as_checks import check_rows
+from recovery.doctor.as_checks import as_checks
 from recovery.doctor.findings import DoctorFacts, judged
 from recovery.doctor.rules import RULES
 from recovery.errors import UsageError
@@ -61,10 +62,12 @@ def test_the_row_counts_the_others_and_says_how_many_are_accepted() -> None:
     count, notes = split_findings(
         judged(with_setting(VERIFICATION, "false", (2, 3)), RULES), ["verification-off:2"]
     )
-    rows = {row.rule: row for row in check_rows(count, RULES, notes)}
+    rows = {row.rule: row for row in map(check_row, as_checks(count, RULES, notes))}
     row = rows["doctor.verification-off"]
     assert (row.ok, row.observed, row.detail) == (False, 1, "broker 3; 1 accepted")
-    quiet = {row.rule: row for row in check_rows([], RULES, notes)}["doctor.verification-off"]
+    quiet = {row.rule: row for row in map(check_row, as_checks([], RULES, notes))}[
+        "doctor.verification-off"
+    ]
     assert (quiet.ok, quiet.observed, quiet.detail) == (True, 0, "none; 1 accepted")
     [note] = accepted_as_notes(notes)
     assert (note.scope, note.error, note.broker) == ("broker", "ACCEPTED_FINDING", 2)

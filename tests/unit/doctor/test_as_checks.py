@@ -1,6 +1,7 @@
 """`check --doctor`: a row for each rule, found or not."""
 
-from recovery.doctor.as_checks import check_rows
+from eoctl.render.watch_words import check_row
+from recovery.doctor.as_checks import as_checks
 from recovery.doctor.findings import DoctorFacts, Finding, judged
 from recovery.doctor.rules import RULES
 from recovery.watch.check_rows import CheckRow
@@ -8,7 +9,7 @@ from tests.unit.doctor_facts import REFUSED, healthy, with_setting
 
 
 def rows_of(facts: DoctorFacts) -> list[CheckRow]:
-    return check_rows(judged(facts, RULES), RULES)
+    return [check_row(one) for one in as_checks(judged(facts, RULES), RULES)]
 
 
 def by_rule(rows: list[CheckRow]) -> dict[str, CheckRow]:
@@ -44,5 +45,6 @@ def test_what_is_hidden_is_not_ok_and_a_finding_beside_it_counts() -> None:
 
 def test_an_id_called_as_all_ids_are_is_named() -> None:
     [rule] = [rule for rule in RULES if rule.name == "speaks-v1"]
-    [row] = check_rows([(rule, Finding("transactional-id", "*", ()))], [rule])
+    [one] = as_checks([(rule, Finding("transactional-id", "*", ()))], [rule])
+    row = check_row(one)
     assert (row.ok, row.detail) == (False, "transactional-id '*'")

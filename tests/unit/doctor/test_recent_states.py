@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from eoctl.operations.doctor.recent_states import RecentStates
+from eoctl.operations.doctor.collecting import RecentStates
 from recovery.doctor.outages import outages
 from recovery.doctor.version_rules import newest_versions
 from recovery.facts import TopicPartition

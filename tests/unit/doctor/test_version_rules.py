@@ -194,6 +194,8 @@ def test_an_answer_like_no_release() -> None:
     assert shown(facts) == [("known-bug", "broker 2", "unknown", None)]
     [(_, finding)] = ours(facts)
     assert sign_words(finding.signs[0]).startswith("broker 2: answers like no release")
+    several = replace(finding.signs[0], data={"brokers": [2, 3]})
+    assert sign_words(several).startswith("brokers 2, 3: answer like no release")
     assert remedy_of("known-bug", finding).startswith("Say which version")
     assert shown(replace(facts, broker_version=by_hand("4.3.1"))) == []
 

@@ -10,8 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from eoctl.render.watch_words import HELP, SERIES_HELP
 from recovery.watch.check_rules import Thresholds
-from recovery.watch.metrics import HELP, SERIES_HELP
 from tests.docs.test_examples import parse
 
 DEPLOY = Path(__file__).parents[3] / "docs" / "deploy"

@@ -1,20 +1,23 @@
-"""What `bundle create --with-records` takes along, and when it takes nothing."""
+"""What `bundle create --with-records` and `--for` take along, and when they take nothing."""
 
 import asyncio
 from base64 import b64decode
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eoctl.kafka.read.fetch import Chunk, Ended, Range
 from eoctl.operations.dashboard import bundled_records, bundling
-from eoctl.operations.dashboard.bundled_records import records_of
+from eoctl.operations.dashboard.bundled_records import planned_of, records_of
 from eoctl.settings.context import Context
 from recovery.errors import RefusedError
 from recovery.facts import Missing, PartitionFacts
 from recovery.formats.batches import batch_headers
+from recovery.formats.records import records
 from recovery.inspect.observation import Settings
+from recovery.restart.decision import InputDecision, OutputDecision, RestartPlan
 from tests.unit.formats_build import COMMIT, Item, batch, marker
 
 HELD = PartitionFacts("orders", 0, last_stable_offset=5, high_watermark=12)
@@ -139,3 +142,65 @@ def test_a_context_that_shows_no_records_gives_none_away() -> None:
     )
     with pytest.raises(RefusedError, match="show_records = false"):
         asyncio.run(collection)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, **decided: Any) -> tuple[list[Range], list[bytes]]:
+    """Return what is read for a restart plan of a log that starts at 4, and what is taken."""
+    wanted: list[Range] = []
+    payload = [Item(n, key=b"a key", value=b"a value") for n in range(3)]
+    log = [batch(3, payload, producer=(7, 2, 40), transactional=True), marker(6, 7, COMMIT)]
+
+    async def fetched(cluster: object, ranges: Sequence[Range], **options: Any) -> Any:
+        wanted.extend(ranges)
+        yield chunk(b"".join(log))
+        yield Ended("orders", 0, 7, None, "")
+
+    parts = {"inputs": (), "outputs": (), "state": (), "checks": (), "store": ()} | decided
+    decision = RestartPlan("app", "as-of", guarantee="at-least-once", because="", **parts)
+    monkeypatch.setattr(bundled_records, "read", fetched)
+    monkeypatch.setattr(bundled_records, "decision_of", lambda plan: decision)
+    facts = [PartitionFacts("orders", 0, log_start_offset=4)]
+    plan = SimpleNamespace(kind="restart")
+    rows, missing = asyncio.run(planned_of(None, plan, facts))  # type: ignore[arg-type]
+    assert missing == ()
+    return wanted, [b64decode(row.data) for row in rows]
+
+
+def went_to(current: int | None, restart: int) -> InputDecision:
+    return InputDecision("orders", 0, current, restart, "none", None)
+
+
+@pytest.mark.parametrize(
+    ("move", "start"),
+    [
+        (went_to(9, 6), 5),  # back: the record before, whose leader epoch is checked
+        (went_to(5, 7), 4),  # ahead: what is left out too
+        (went_to(None, 6), 5),
+        (went_to(2, 6), 4),  # no more than there is
+    ],
+)
+def test_a_move_takes_what_it_stands_on(
+    monkeypatch: pytest.MonkeyPatch, move: InputDecision, start: int
+) -> None:
+    [wanted], _ = planned(monkeypatch, inputs=(move,))
+    assert (wanted.start, wanted.end) == (start, move.restart_offset)
+
+
+def test_nothing_is_taken_of_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = InputDecision("gone", 0, 3, 2, "rewind", None)
+    assert planned(monkeypatch, inputs=(went_to(5, 3), went_to(None, 4), other)) == ([], [])
+    remedy = SimpleNamespace(kind="txn-abort")
+    assert asyncio.run(planned_of(None, remedy, [HELD])) == ((), ())  # type: ignore[arg-type]
+
+
+def test_counted_outputs_come_without_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = OutputDecision("orders", 0, 5, 7, 1, 1, ())
+    [wanted], [data] = planned(monkeypatch, outputs=(counted,))
+    assert (wanted.start, wanted.end) == (4, 7)
+    before, end = batch_headers(data)  # its first record is below the range, the batch is whole
+    fields = (before.base_offset, before.last_offset, before.records_count, before.base_sequence)
+    assert fields == (3, 5, 3, 40)
+    assert (before.producer_id, before.producer_epoch, before.is_transactional) == (7, 2, True)
+    assert [(r.key, r.value) for r in records(data, before)] == [(None, None)] * 3
+    assert end.is_control
+    assert b"a key" not in data

@@ -5,11 +5,16 @@ from pathlib import Path
 import pytest
 
 from eoctl.host.processes import Process
-from eoctl.lab.drills import judge
-from eoctl.lab.drills.catalogue import DRILLS
+from eoctl.lab.drills import judge, own
+from eoctl.lab.drills.catalogue import DRILLS, OWN
 from eoctl.lab.drills.drill_state import FILE, Case, DrillState, Role
 from eoctl.lab.drills.judge import Ending, Fence
+from eoctl.stores import bundle_files
+from recovery.diagnose.diagnosis_rows import Action
+from recovery.diagnose.remedies import Remedy
+from recovery.diagnose.verdicts import VerdictName
 from recovery.errors import UsageError
+from recovery.times import rfc3339
 from recovery.values import replace
 from tests.docs.pages import ROOT
 
@@ -23,6 +28,9 @@ ENDINGS: list[tuple[Role, Ending, Fence | None, str, int, int]] = [
     ("alive", COMMIT, None, "right", 0, 0),
     ("alive", ABORT, None, "harmful", 5, 0),
     ("alive", ABORT, Fence(after_question=True), "harmful", 5, 0),
+    ("others", OPEN, None, "right", 0, 0),
+    ("others", ABORT, None, "harmful", 5, 0),
+    ("others", COMMIT, None, "harmful", 0, 5),
     ("dead", ABORT, Fence(after_question=True), "right", 0, 0),
     ("dead", ABORT, Fence(after_question=False), "wrong", 0, 0),
     ("dead", ABORT, None, "right", 0, 0),  # its coordinator, at the timeout
@@ -96,6 +104,75 @@ def test_the_truth_is_hidden_and_comes_back(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(text[:-20])
     with pytest.raises(UsageError, match="damaged"):
         DrillState.load(tmp_path)
+
+
+KEPT = ROOT / "tests" / "kept" / "0.2.0" / "incident.eoctl"
+
+
+def judged_as(
+    monkeypatch: pytest.MonkeyPatch, action: Action, name: VerdictName, outcome: str | None = None
+) -> bundle_files.Bundle:
+    """Return a bundle whose one open transaction is judged so."""
+    bundle, _ = bundle_files.read(KEPT)
+    d = bundle_files.judged_again(bundle)
+    [one, *_] = d.judged
+    remedy = Remedy(action, "")
+    verdict = replace(one.verdict, name=name, remedy=remedy, proven_outcome=outcome)
+    about = replace(one.about, producer_id=4001, start_offset=42)
+    judged = (replace(one, about=about, verdict=verdict),)
+    monkeypatch.setattr(bundle_files, "judged_again", lambda _: replace(d, judged=judged))
+    return bundle
+
+
+@pytest.mark.parametrize(
+    ("action", "name", "outcome", "role", "answer"),
+    [
+        ("abort", "orphan", None, "orphan", "unknown"),
+        ("fence", "overdue", None, "dead", "dead"),
+        ("resolve", "marker-lost", "commit", "lost-commit", "unknown"),
+        ("resolve", "marker-lost", "abort", "lost-abort", "unknown"),
+        ("wait", "open", None, "others", "unknown"),
+        ("none", "unknown", None, "others", "unknown"),
+    ],
+)
+def test_a_bundles_verdicts_are_the_truth_of_its_drill(
+    monkeypatch: pytest.MonkeyPatch,
+    action: Action,
+    name: VerdictName,
+    outcome: str | None,
+    role: Role,
+    answer: str,
+) -> None:
+    [case] = own.cases_of(judged_as(monkeypatch, action, name, outcome))
+    assert (case.role, case.answer) == (role, answer)
+    assert (case.producer_id, case.start_offset) == (4001, 42)
+
+
+@pytest.mark.parametrize(
+    ("action", "name"),
+    [
+        ("wait", "prepare"),
+        ("restart-coordinator", "prepare-stuck"),
+        ("restore-leader", "overdue"),
+    ],
+)
+def test_what_a_twin_cannot_show_is_no_part_of_a_drill(
+    monkeypatch: pytest.MonkeyPatch, action: Action, name: VerdictName
+) -> None:
+    bundle = judged_as(monkeypatch, action, name)
+    with pytest.raises(UsageError, match="no open transaction that can be practised on"):
+        own.cases_of(bundle)
+
+
+def test_the_story_of_an_own_incident_names_topics_and_time_and_no_cause() -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    cases = own.cases_of(bundle)
+    state = own.drill_of(bundle, cases)
+    assert state.drill == OWN.name
+    for case in cases:
+        assert str(case.topic) in state.story
+    assert str(rfc3339(bundle.diagnosis.collected_at)) in state.story
+    assert not any(str(case.transactional_id) in state.story for case in cases)
 
 
 def test_each_drill_has_its_page_and_is_in_the_docs() -> None:

@@ -45,6 +45,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (LabSpec(settings={"a b": "1"}), "'a b' is no broker setting"),
         (LabSpec(settings={"a": "1\nlog.dirs=/"}), "'a' is no broker setting"),
         (LabSpec(kafka_version="2.8.2", secure=True), r"Kafka 2\.8\.2 has no --secure"),
+        (LabSpec(kafka_version="3.6.0", secure=True), r"Kafka 3\.6\.0 has no --secure"),
         (LabSpec(kafka_version="2.8.2", transaction_version=1), "has no --transaction-version"),
         (LabSpec(kafka_version="9.9.9"), r"cannot start Kafka 9\.9\.9; choose .*4\.3\.1"),
     ],

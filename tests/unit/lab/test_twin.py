@@ -312,6 +312,19 @@ def test_other_offsets_of_the_state_log_are_of_nobody(seen: Seen) -> None:
     assert keys[-5:] == [(FILLER, None)] * 5
 
 
+def test_a_plans_group_keeps_its_metadata(seen: Seen) -> None:
+    pair = '{"output":{"topic":"b","partition":0,"offset":7}}'
+    own, where = _of_group(seen, GroupOffsetFacts("g", "orders", 0, 7, 2, pair))
+    [log] = [each for each in group_logs(own, "id") if each.topic_partition == where]
+    data = bytes_of(log)
+    values = [
+        consumer_offsets.decode_value(r.value)
+        for h in batch_headers(data)
+        for r in records(data, h)
+    ]
+    assert pair in [v.metadata for v in values if isinstance(v, consumer_offsets.OffsetValue)]
+
+
 def test_groups_commit_before_what_waits(seen: Seen) -> None:
     decided = GroupOffsetFacts("g", "orders", 0, 7, leader_epoch=2)
     waiting = GroupOffsetFacts(

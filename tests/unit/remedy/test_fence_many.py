@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from eoctl.operations.remedy import fence_many
+from eoctl.operations.remedy import many_remedies
 from eoctl.operations.remedy.remedy_plan import Counts
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.facts import Missing, TopicPartition, TransactionFacts, Transactions
@@ -47,7 +47,7 @@ def proven(
 ) -> tuple[Judged, ...] | None:
     """What is judged of the id, None where the snapshot does not prove it."""
     diagnosis = Diagnosis("c", 0, 9, 2, 1, 1, (), found, Transactions((PAY,)), tuple(missing))
-    looks = fence_many._proven(
+    looks = many_remedies._proven(
         [PAY], {"pay": tuple(places)}, diagnosis, COUNTS, everywhere=everywhere
     )
     if not looks:
@@ -125,7 +125,7 @@ def test_each_look_is_complete_and_of_the_same_transaction(changes: dict[str, An
 
 def test_partitions_are_asked_for_by_topic() -> None:
     places = {P1, P0, TopicPartition("u", 3)}
-    selectors = fence_many._selectors(places)
+    selectors = many_remedies._selectors(places)
     chosen = {
         TopicPartition(topic, n)
         for topic in ("t", "u", "v")

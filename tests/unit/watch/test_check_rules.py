@@ -1,8 +1,12 @@
 """Each rule of [check]: below its threshold, at it, and where something was not seen."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from eoctl.operations.watch.check_answer import thresholds
+from eoctl.render.watch_words import REASONS, check_row
 from eoctl.settings.context import CheckThresholds
 from recovery.errors import UsageError
 from recovery.facts import CoordinatorFacts, GroupFacts, GroupOffsetFacts, Missing, TransactionFacts
@@ -12,7 +16,7 @@ from recovery.watch.check_rules import (
     Observed,
     Thresholds,
     ages_unknown,
-    check_rows,
+    check_rules,
     living_clients,
     split_accepted,
     verdict_counts,
@@ -22,12 +26,12 @@ from tests.unit.check_facts import DAY, HOUR, NOW, closed, judged, observed, par
 
 def one(seen: Observed, **limits: object) -> CheckRow:
     """The row of the one rule that is on."""
-    (row,) = check_rows(seen, Thresholds(**limits))  # type: ignore[arg-type]
-    return row
+    (judged,) = check_rules(seen, Thresholds(**limits))  # type: ignore[arg-type]
+    return check_row(judged)
 
 
 def test_every_rule_is_off_without_a_threshold() -> None:
-    assert check_rows(observed(judged("orphan", 1)), Thresholds()) == []
+    assert check_rules(observed(judged("orphan", 1)), Thresholds()) == []
 
 
 @pytest.mark.parametrize(
@@ -238,7 +242,7 @@ def test_an_expiration_that_is_not_known_is_no_answer() -> None:
 
 def test_rows_stand_in_the_order_of_the_config_file() -> None:
     limits = thresholds(CheckThresholds(groups_pending=1))
-    assert [r.rule for r in check_rows(observed(groups=()), limits)] == [
+    assert [r.rule for r in check_rules(observed(groups=()), limits)] == [
         "held_records",
         "held_age",
         "verdicts.orphan",
@@ -298,3 +302,9 @@ def test_each_gap_covers_its_own(name: str, missing: Missing) -> None:
 def test_an_unknown_gap_is_said() -> None:
     with pytest.raises(UsageError, match=r"no gap 'histry'.*transaction-history"):
         split_accepted([], ("histry",))
+
+
+def test_every_reason_has_a_sentence_and_every_sentence_a_reason() -> None:
+    folder = Path(__file__).parents[3] / "recovery"
+    code = "\n".join(path.read_text() for path in folder.rglob("*.py"))
+    assert set(re.findall(r'\bReason\(\s*"([a-z-]+)"', code)) == set(REASONS)

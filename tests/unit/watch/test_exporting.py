@@ -8,10 +8,11 @@ import pytest
 
 from eoctl.operations.doctor.doctor_check import SELDOM, DoctorRows, LastRows
 from eoctl.operations.watch import exporting
+from eoctl.render.watch_words import check_row
 from eoctl.settings.context import Context
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis import Diagnosis
-from recovery.doctor.as_checks import check_rows, unseen_rows
+from recovery.doctor.as_checks import as_checks, unseen_checks
 from recovery.doctor.rules import WITHOUT_APP
 from recovery.errors import UnreachableError
 from recovery.facts import Missing, Transactions
@@ -20,9 +21,9 @@ from recovery.watch.check_rules import Thresholds
 from recovery.watch.metrics import Sample
 from recovery.watch.series import Limits
 
-OK = DoctorRows(rows=tuple(check_rows([], WITHOUT_APP)))
+OK = DoctorRows(rows=tuple(map(check_row, as_checks([], WITHOUT_APP))))
 UNKNOWN = DoctorRows(
-    rows=tuple(unseen_rows(WITHOUT_APP, "a leader moved")),
+    rows=tuple(map(check_row, unseen_checks(WITHOUT_APP, "a leader moved"))),
     missing=(Missing("topic", "NOT_LEADER", "a leader moved"),),
 )
 SILENT = UnreachableError("nobody answers")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eoctl.render.watch_words import check_row
 from recovery.facts import (
     CommitTime,
     GroupFacts,
@@ -18,6 +19,7 @@ from recovery.facts import (
 )
 from recovery.values import replace
 from recovery.watch.check_rows import CheckRow
+from recovery.watch.check_rules import Observed
 from recovery.watch.group_rule import group_expiry
 from tests.unit.check_facts import DAY, HOUR, NOW, observed
 
@@ -54,9 +56,13 @@ def ago(since: int | None = None, members: int | None = None, **commits: int) ->
     )
 
 
+def expiry(facts: Observed, threshold: float) -> CheckRow:
+    return check_row(group_expiry(facts, threshold))
+
+
 def judged(g: GroupFacts, times: GroupTimes, threshold: float = DAY / 1000) -> CheckRow:
     """The row of one group alone. threshold: seconds."""
-    return group_expiry(observed(groups=(g,), times={g.group: times}), threshold)
+    return expiry(observed(groups=(g,), times={g.group: times}), threshold)
 
 
 @pytest.mark.parametrize(
@@ -124,11 +130,11 @@ def test_what_has_members_or_no_offset_that_can_go_is_not_looked_at() -> None:
     for offset in (None, GroupOffsetFacts("g", *A, None, error="UNKNOWN_SERVER_ERROR")):
         bare = replace(group(**SIMPLE), offsets=() if offset is None else (offset,))
         # nor is it missed that nobody read when it committed
-        assert group_expiry(observed(groups=(bare,)), day).ok is True
+        assert expiry(observed(groups=(bare,)), day).ok is True
     # Kafka keeps an offset while a commit of it waits for its transaction
     waiting = group(pending=True, **SIMPLE)
     assert judged(waiting, ago()).ok is True
-    assert group_expiry(observed(groups=(waiting,)), day).ok is True
+    assert expiry(observed(groups=(waiting,)), day).ok is True
     # a partition without an offset has none that can expire
     bare = group(partitions=(A, B), **SIMPLE)
     bare = replace(bare, offsets=(replace(bare.offsets[0], committed_offset=None), bare.offsets[1]))
@@ -163,7 +169,7 @@ def test_at_most_half_of_the_retention_counts_as_near() -> None:
     for since, ok in ((3 * HOUR, True), (int(3.5 * HOUR), False)):
         g = group(**SIMPLE)
         facts = observed(groups=(g,), retention=7 * HOUR, times={"g": ago(a=since)})
-        assert group_expiry(facts, year).ok is ok
+        assert expiry(facts, year).ok is ok
     assert judged(group(**SIMPLE), ago(a=int(3.5 * DAY) - 1), year).ok is True
     assert judged(group(**SIMPLE), ago(a=int(3.5 * DAY)), year).ok is False
 
@@ -171,7 +177,7 @@ def test_at_most_half_of_the_retention_counts_as_near() -> None:
 def test_the_soonest_comes_first() -> None:
     times = {name: ago(a=6 * DAY + number * HOUR) for number, name in enumerate("abcde")}
     groups = tuple(group(name, **SIMPLE) for name in "abcde")
-    row = group_expiry(observed(groups=groups, times=times), DAY / 1000)
+    row = expiry(observed(groups=groups, times=times), DAY / 1000)
     assert row.observed == 20 * HOUR / 1000
     assert row.detail.startswith("groups 'e', 'd', 'c' and 2 more have no members")
     assert (row.rule, row.unit, row.threshold) == ("group_expiry", "seconds", DAY / 1000)
@@ -183,23 +189,23 @@ def test_what_was_not_seen_makes_it_unknown_and_a_finding_stands() -> None:
     day = DAY / 1000
     hidden = (Missing("group", "GROUP_AUTHORIZATION_FAILED", "", id="x"),)
 
-    row = group_expiry(observed(groups=(g,), retention=None), day)
+    row = expiry(observed(groups=(g,), retention=None), day)
     assert (row.ok, row.observed) == (None, None)
     assert row.detail == (
         "offsets.retention.minutes is hidden: grant DESCRIBE_CONFIGS on the cluster"
     )
-    row = group_expiry(observed(groups=(g, other), times={"g": well}), day)
+    row = expiry(observed(groups=(g, other), times={"g": well}), day)
     assert row.ok is None
     assert row.detail == (
         "no group without members loses its offsets so soon; 1 of 2 groups without members not seen"
     )
-    row = group_expiry(observed(groups=(g, other), times={"g": soon}), day)
+    row = expiry(observed(groups=(g, other), times={"g": soon}), day)
     assert row.ok is False
     assert row.detail.startswith("group 'g' has no members")
-    row = group_expiry(observed(groups=(g,), groups_missing=hidden, times={"g": well}), day)
+    row = expiry(observed(groups=(g,), groups_missing=hidden, times={"g": well}), day)
     assert row.ok is None
     assert "not all groups were seen" in row.detail
-    assert group_expiry(observed(groups=()), day).ok is True
-    row = group_expiry(observed(groups=None), day)
+    assert expiry(observed(groups=()), day).ok is True
+    row = expiry(observed(groups=None), day)
     assert row.ok is None
     assert "not all groups were seen" in row.detail

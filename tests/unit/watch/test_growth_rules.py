@@ -8,7 +8,7 @@ import pytest
 
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.operations.diagnose.live import Live
-from eoctl.render.growth_words import growth_line, internal_topic_line
+from eoctl.render.watch_words import check_row, growth_line, internal_topic_line
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.facts import (
     CoordinatorFacts,
@@ -27,7 +27,7 @@ from recovery.watch.check_rules import Thresholds
 from recovery.watch.growth_rules import (
     Growth,
     cleaner_held,
-    growth_check_rows,
+    growth_rules,
     large_topics,
     most_common_prefix,
 )
@@ -58,12 +58,12 @@ def ids(*names: str, seen: bool = True) -> Transactions:
 
 
 def one(growth: Growth, transactions: Transactions, **limits: Any) -> Any:
-    [row] = growth_check_rows(growth, transactions, Thresholds(**limits))
-    return row
+    [judged] = growth_rules(growth, transactions, Thresholds(**limits))
+    return check_row(judged)
 
 
 def test_every_rule_is_off_by_default() -> None:
-    assert growth_check_rows(Growth(), ids("a-1"), Thresholds()) == []
+    assert growth_rules(Growth(), ids("a-1"), Thresholds()) == []
 
 
 def test_producer_states_are_those_of_the_leader_with_the_most() -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 
+from eoctl.render.watch_words import check_row
 from recovery.facts import CoordinatorClock, CoordinatorFacts, TransactionFacts, Transactions
 from recovery.values import replace
 from recovery.watch.check_rows import CheckRow
 from recovery.watch.check_rules import Observed, Thresholds
-from recovery.watch.headroom_rules import headroom_rows
+from recovery.watch.headroom_rules import headroom_rules
 from tests.unit.check_facts import DAY, HOUR, NOW, observed
 
 MINUTE = 60_000
@@ -29,8 +30,8 @@ def look(*rows: TransactionFacts, seen: bool = True, ahead: int | None = None) -
 
 def one(facts: Observed, **limits: float) -> CheckRow:
     """The row of the one rule that is on."""
-    (row,) = headroom_rows(facts, Thresholds(**limits))  # type: ignore[arg-type]
-    return row
+    (judged,) = headroom_rules(facts, Thresholds(**limits))  # type: ignore[arg-type]
+    return check_row(judged)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.operations.watch.check_answer import _maps, thresholds
+from eoctl.render.watch_words import check_row
 from eoctl.settings.context import CheckThresholds
 from eoctl.stores.offsets import mirror_maps
 from recovery.errors import UsageError
@@ -33,7 +34,7 @@ GONE = KeptMap("/maps/c.map", None, "cannot be read: No such file or directory")
 def test_the_oldest_map_counts(
     maps: list[KeptMap], observed: float | None, ok: bool | None, detail: str
 ) -> None:
-    row = mirror_map_age(maps, NOW, 900)
+    row = check_row(mirror_map_age(maps, NOW, 900))
     assert (row.rule, row.observed, row.ok, row.unit) == ("mirror_map_age", observed, ok, "seconds")
     assert detail in row.detail
 

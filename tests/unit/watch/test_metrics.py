@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.render.watch_words import HELP, check_row, exposition
 from recovery.diagnose.diagnosis import ORDER
 from recovery.facts import CoordinatorFacts
-from recovery.watch.check_rules import Thresholds, check_rows
-from recovery.watch.metrics import HELP, Sample, check_samples, exposition, unseen_samples
+from recovery.watch.check_rules import Thresholds, check_rules
+from recovery.watch.metrics import Sample, check_samples, unseen_samples
 from tests.unit.check_facts import judged, observed, partition
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -110,7 +111,8 @@ def some_samples(context: str = "prod") -> list[Sample]:
         coordinators=(CoordinatorFacts(0, 1, True), CoordinatorFacts(1, None, False, "X")),
         groups=(),
     )
-    return check_samples(context, seen, check_rows(seen, LIMITS), complete=False, seconds=0.25)
+    rows = map(check_row, check_rules(seen, LIMITS))
+    return check_samples(context, seen, rows, complete=False, seconds=0.25)
 
 
 def test_what_is_written_can_be_read_and_follows_the_conventions() -> None:

@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from eoctl.render.watch_words import HELP, SERIES_HELP, exposition, families
 from recovery.diagnose.diagnosis_rows import RemedyRow, TxnHangingRow
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from recovery.values import replace
-from recovery.watch.metrics import HELP, SERIES_HELP, Sample, exposition, families
+from recovery.watch.metrics import Sample
 from recovery.watch.series import Limits, finding_samples, group_samples
 from tests.unit.watch.test_metrics import conventions, read
 

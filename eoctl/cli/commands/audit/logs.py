@@ -43,7 +43,7 @@ class Ranges:
     end: Annotated[str | None, option("--end TO", "not included; also lso and hw")] = None
 
     def selectors(self) -> Sequence[Selector]:
-        """Raises UsageError where nothing is named: an audit reads all that it is told to."""
+        """Raise UsageError if nothing is named: an audit reads all of what it is given."""
         selectors = [
             *map(parse_selector, self.topics or ()),
             *map(regex_selector, self.regex or ()),
@@ -53,7 +53,7 @@ class Ranges:
         return selectors
 
     def bounds(self, end: str) -> tuple[Bound, Bound]:
-        """The range; end: where it ends unless told otherwise."""
+        """Return the range; end: where it ends unless an option says otherwise."""
         return range_bounds(self.start, self.end, end)
 
 
@@ -89,7 +89,7 @@ class Reads:
         view: Table,
         audit: "Audit[Any]",
     ) -> int:
-        """The answer of an audit by one of the engines."""
+        """Return the answer of an audit by one of the engines."""
         from eoctl.operations.audit.engine import AuditEngine, audited
 
         engine, spark = on.engine()

@@ -39,20 +39,24 @@ def twin(
 
 def rehearse(
     output: Format,
-    plan: Annotated[Path, argument("PLAN", "of `txn hanging --plan`")],
+    plan: Annotated[Path, argument("PLAN", "of a remedy or a restart")],
     bundle: File,
     name: Annotated[str, option("--name NAME", "of the lab")] = "rehearsal",
 ) -> int:
-    """Carry a remedy's PLAN out on the twin of BUNDLE, and show the verdicts before and after.
+    """Carry PLAN out on the twin of BUNDLE, and show verdicts or offsets before and after.
 
-    The cluster of the incident is not asked. The twin is a lab, which is taken down at the end. A
-    context with `require_rehearsal = true` wants this of each plan of a remedy. Exit status 1: it
-    does not count as a rehearsal, since the twin differs or a step was not done.
+    PLAN is of `txn hanging --plan`, or of `restart plan` where it moves a group; the bundle of a
+    restart's plan is made with `--for PLAN`. The cluster of the incident is not asked. The twin is
+    a lab, which is taken down at the end. A context with `require_rehearsal = true` wants this of
+    each plan that can be rehearsed. Exit status 1: it does not count as a rehearsal, since the
+    twin differs or a step was not done.
     """
     chosen = rehearsing.read(plan, bundle)
     with Progress() as progress, rehearsing.twin_for(bundle, name, progress) as twin:
         rehearsed = rehearsing.rehearse(chosen, twin)
     emit(rehearsed.answer, REHEARSAL, output)
+    for sentence in rehearsed.answer.extra["twin_lacks"]:
+        note(visible(sentence))
     for step in rehearsed.outcome.steps:
         note(visible(f"{step.step.target}: {step.status}, {step.detail}"))
     return rehearsed.exit_status

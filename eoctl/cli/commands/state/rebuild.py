@@ -1,4 +1,4 @@
-"""`state rebuild`: a state from its changelogs, and with --into into another place too."""
+"""`state rebuild`, with --into into another place too, and `jobs export`."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
 from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import Progress
-from eoctl.cli.spark_options import JobProgress, SparkOptions
+from eoctl.cli.spark_options import Conf, JobProgress, SparkOptions
 from eoctl.engine.rebuild_request import WAIT_SECONDS, RebuildRequest
 from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
 from eoctl.operations.state import rebuild_answer
@@ -204,7 +204,7 @@ def _options(given: "list[str] | tuple[()]") -> dict[str, str]:
 
 @contextmanager
 def _progress() -> Iterator[rebuild_answer.RebuildProgress | None]:
-    """Bytes, offsets and the time left on one changing line of a terminal."""
+    """Show bytes, offsets and the time left on one changing line of a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -221,3 +221,29 @@ def _progress() -> Iterator[rebuild_answer.RebuildProgress | None]:
                 line(f"reading: {size(bytes_read)}{about}, offsets", done, total)
 
         yield told
+
+
+def export(
+    connection: Connection,
+    output: ShortFormat,
+    making: Rebuilding,
+    folder: Annotated[Path, argument("DIR", "a new folder, for the job")],
+    changelogs: Changelogs,
+    format_: FormatName,
+    at: At,
+    to: To,
+    master: Annotated[
+        str | None, option("--master URL", "spark://HOST:7077, yarn, ... [of spark-defaults.conf]")
+    ] = None,
+    conf: Conf = [],  # noqa: B006 - as Typer declares a list
+) -> int:
+    """Export a rebuild for a scheduler: a folder with code, spec and the spark-submit line."""
+    from eoctl.operations.jobs.spark_launch import read_options
+    from eoctl.operations.state.export import export_rebuild
+    from eoctl.render.columns.jobs import EXPORT
+
+    request = making.request(changelogs, format_, at, to)
+    spark = read_options(master, None, conf, None)
+    answer = export_rebuild(connection.one(), request, spark, folder, connection.seconds())
+    emit(answer, EXPORT, output)
+    return answer.exit_status

@@ -17,6 +17,7 @@ from eoctl.operations.session.session import with_cluster
 from eoctl.operations.watch import check_answer
 from eoctl.operations.watch.check_answer import Checked
 from eoctl.render.columns.watch import CHECK, amount
+from eoctl.render.watch_words import exposition
 from eoctl.settings.context import Context, config_for, state_dir
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.textfile import write_whole
@@ -26,7 +27,7 @@ from recovery.errors import BusyError, EoctlError, Exit, UnreachableError, Usage
 from recovery.plurals import counted
 from recovery.row import ErrorRow
 from recovery.watch.check_rows import FALLING, CheckRow
-from recovery.watch.metrics import exposition, unseen_samples
+from recovery.watch.metrics import unseen_samples
 
 NAGIOS = {Exit.OK: (0, "OK"), Exit.FINDING: (2, "CRITICAL")}
 Result = Checked | EoctlError
@@ -157,7 +158,7 @@ def _notes(answer: Answer) -> list[ErrorRow]:
 
 
 def _nagios(named: Sequence[Context], results: Sequence[Result]) -> str:
-    """Return the text behind the state, then `|` and the perfdata of all rules."""
+    """Return the text after the state, then `|` and the perfdata of all rules."""
     words: list[str] = []
     data: list[str] = []
     rules = 0
@@ -192,7 +193,7 @@ def _perfdata(where: str, row: CheckRow) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line without the bar that begins perfdata."""
+    """Return one line without the bar that begins perfdata."""
     from eoctl.render.sanitise import visible
 
     return visible(text, spaces=False).replace("|", "/")
