@@ -87,8 +87,8 @@ mutants: install ## change one place of a rule at a time: do its tests notice? (
 trust: install ## the scorecard: what is held to, what was tried for it, how often (LINE=9: one line)
 	$(BIN)/python -m tests.trust $(if $(LINE),--line $(LINE))
 
-trust-long: install ## the scorecard with the full counts, for hours; writes docs/trust.md
-	$(BIN)/python -m tests.trust --long
+trust-long: install ## the scorecard with the full counts, for hours; writes docs/trust.md (LINE=9: one line, no page)
+	$(BIN)/python -m tests.trust --long $(if $(LINE),--line $(LINE))
 
 bench: install ## speed and memory, beside the peers, as ratios
 	$(BIN)/python -m benchmarks

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import distributions
+from typing import Protocol
 
 from release.parts import locked, normal, shipped
 
@@ -20,12 +21,15 @@ SPDX = {
     "ISC License": "ISC",
     "ISC license": "ISC",
     "MIT License": "MIT",
-    "Dual License": "Apache-2.0 OR BSD-3-Clause",  # python-dateutil
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "GPLv2-or-later with a special exception which allows to use PyInstaller to build and "
     "distribute non-free programs (including commercial ones)": "GPL-2.0-or-later with exception",
+    "GNU General Public License v2 (GPLv2)": "GPL-2.0",
+    "GNU Lesser General Public License v2 or later (LGPLv2+)": "LGPL-2",
 }
-"""What packages write instead of an SPDX expression."""
+"""What packages write instead of an SPDX expression; classifiers are often the wider word."""
+NO_LICENCE = frozenset(("", "UNKNOWN", "DFSG approved", "OSI Approved"))
+"""What those fields hold beside licences."""
 FREE = frozenset(
     ("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0")
 ) | {"PSF-2.0", "Zlib"}
@@ -35,45 +39,63 @@ NAMED = {
     "LGPL-3.0-only": frozenset({"psycopg", "psycopg-binary"}),
 }
 """Other licences in an install, and of which packages: docs/dependencies.md says what follows."""
-ELSEWHERE = {
-    "macholib": "MIT",
+BY_HAND = {
+    "macholib": "MIT",  # this and the next two: not installed on Linux, as PyPI has them
     "pefile": "MIT",
     "pywin32-ctypes": "BSD-3-Clause",
+    "pandas": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",  # its field is the texts
+    "python-dateutil": "Apache-2.0 OR BSD-3-Clause",  # "Dual License": its LICENSE says of which
 }
-"""Not installed on Linux: licences as PyPI has them."""
+"""Read by a person, where metadata cannot say it."""
+
+
+class Metadata(Protocol):
+    """What the fields of a package's metadata are asked through."""
+
+    def get_all(self, name: str, failobj: None = None) -> list[str] | None: ...
 
 
 def licences() -> dict[str, str]:
-    """Return each locked package and its licence; "" where its metadata name none."""
+    """Return each locked package and its licence; "" where its metadata leave it open."""
     installed = {normal(one.name): one for one in distributions()}
     return {
-        name: _licence(installed[name]) if name in installed else ELSEWHERE.get(name, "")
+        name: BY_HAND.get(name) or (licence(installed[name].metadata) if name in installed else "")
         for name in locked()
     }
 
 
-def _licence(one: Distribution) -> str:
-    """Return its SPDX expression, or what its older fields say in SPDX's words."""
-    expression, *others = _said(one)
-    known = {*FREE, *NAMED, *SPDX.values()}
-    spoken = [SPDX.get(said, said) for said in others]
-    return expression or next((said for said in spoken if said in known), "")
+def licence(metadata: Metadata) -> str:
+    """Return everything the fields say in SPDX's words, joined with AND; "" if a part is unknown.
+
+    A wider word for a licence that is named too, such as BSD beside BSD-3-Clause, is left out.
+    """
+    expression = "".join(metadata.get_all("License-Expression") or ())
+    others = {SPDX.get(said, said) for said in _older_fields(metadata)}
+    if not others <= {*FREE, *NAMED, *SPDX.values()}:
+        return ""
+    said = {*others, expression} - {""}
+    narrow = sorted(a for a in said if not any(b.startswith(a) for b in said - {a}))
+    return "" if len(narrow) > 1 and " OR " in expression else " AND ".join(narrow)
 
 
-def _said(one: Distribution) -> Iterator[str]:
-    for field in ("License-Expression", "License"):
-        yield "".join(one.metadata.get_all(field) or ()).partition("\n")[0]
-    for classifier in one.metadata.get_all("Classifier") or ():
-        if classifier.startswith("License :: "):
-            yield classifier.rpartition(" :: ")[2]
+def _older_fields(metadata: Metadata) -> Iterator[str]:
+    classifiers = metadata.get_all("Classifier") or ()
+    found = [one.rpartition(" :: ")[2] for one in classifiers if one.startswith("License :: ")]
+    yield from {*(metadata.get_all("License") or ()), *found} - NO_LICENCE
 
 
 def not_free(licence: str) -> set[str]:
     """Return what of an SPDX expression asks for more than a notice; of alternatives, none does.
 
+    One with parentheses is not taken apart, and asks for a look.
+
     >>> not_free("MIT AND LGPL-3.0-only"), not_free("GPL-2.0-only OR MIT")
     ({'LGPL-3.0-only'}, set())
+    >>> not_free("GPL-3.0-only AND (MIT OR ISC)")
+    {'GPL-3.0-only AND (MIT OR ISC)'}
     """
+    if "(" in licence:
+        return {licence}
     choices = [set(choice.split(" AND ")) - FREE for choice in licence.split(" OR ")]
     return min(choices, key=len)
 

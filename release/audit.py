@@ -1,7 +1,8 @@
 """`make audit`: the packages of requirements.lock against the advisories of PyPI (pip-audit).
 
 Exit status 1: an advisory is about a locked version. 3: for some package nobody could be asked, as
-where the registry is a mirror without advisories; pip-audit itself calls that no finding.
+where the registry is a mirror without advisories; pip-audit itself calls that no finding. make
+ends with 2 for both.
 """
 
 import json
@@ -12,23 +13,32 @@ from pathlib import Path
 from typing import Any
 
 from release.parts import LOCK
-from release.supply import tool
+from release.supply import NotInstalledError, tool
 
 
 def main(lock: Path = LOCK) -> int:
     """Print what is known against a package, and for how many that could not be asked."""
-    words: list[str | Path] = [tool("pip-audit"), "--disable-pip", "--require-hashes", "-r", lock]
-    words += ["--format", "json", "--progress-spinner", "off"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
     try:
-        packages = json.loads(done.stdout)["dependencies"]
-    except ValueError:  # it ended with an error of its own
-        said = done.stderr.strip().splitlines() or ["no answer"]
-        print(f"NOT AUDITED: {said[-1]}", file=sys.stderr)
+        packages = _packages(lock)
+    except (NotInstalledError, ValueError) as error:
+        print(f"NOT AUDITED: {error}", file=sys.stderr)
         return 3
     lines, status = judged(packages)
     print("\n".join(lines))
     return status
+
+
+def _packages(lock: Path) -> list[dict[str, Any]]:
+    """Return what pip-audit says of each package. Raises ValueError: it gave no such answer."""
+    words: list[str | Path] = [tool("pip-audit"), "--disable-pip", "--require-hashes", "-r", lock]
+    words += ["--format", "json", "--progress-spinner", "off"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    try:
+        packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
+    except (ValueError, LookupError, TypeError):  # it ended with an error of its own
+        said = done.stderr.strip().splitlines() or ["no answer"]
+        raise ValueError(f"pip-audit: {said[-1]}") from None
+    return packages
 
 
 def judged(packages: Iterable[Mapping[str, Any]]) -> tuple[list[str], int]:

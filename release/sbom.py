@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from release.parts import ROOT, normal, shipped
-from release.supply import tool
+from release.supply import NotInstalledError, tool
 
 
 def sbom(python: str | Path, extras: Collection[str] | None = None) -> dict[str, Any]:
@@ -50,6 +50,9 @@ def write(path: Path, document: Mapping[str, Any]) -> Path:
 
 
 if __name__ == "__main__":
-    made = sbom(sys.executable)
+    try:
+        made = sbom(sys.executable)
+    except NotInstalledError as error:
+        sys.exit(f"no SBOM: {error}")
     path = write(ROOT / "dist" / "eoctl-all.cdx.json", made)
     print(f"{path.relative_to(ROOT)}: {len(made['components'])} packages")

@@ -13,26 +13,30 @@ LOCK = ROOT / "requirements-supply.lock"
 FOLDER = ROOT / "build" / "supply"
 
 
+class NotInstalledError(Exception):
+    """The tools are not here and could not be installed, as without a registry."""
+
+
 def tool(name: str) -> Path:
-    """Return the path of a tool; install the tools if requirements-supply.lock has changed."""
-    python = FOLDER / "bin" / "python"
+    """Return the path of a tool; install the tools if requirements-supply.lock has changed.
+
+    Raises NotInstalledError.
+    """
     stamp = FOLDER / "requirements-supply.lock"
     if not stamp.exists() or stamp.read_bytes() != LOCK.read_bytes():
-        subprocess.run(
-            [sys.executable, "-m", "venv", "--clear", "--without-pip", FOLDER], check=True
-        )
-        uv = Path(sys.executable).with_name("uv")
-        words: list[str | Path] = [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            python,
-            "--require-hashes",
-            "-r",
-            LOCK,
-        ]
-        subprocess.run(words, check=True)
+        try:
+            _install()
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise NotInstalledError(
+                f"the tools of {LOCK.name} cannot be installed: {error}"
+            ) from error
         stamp.write_bytes(LOCK.read_bytes())
     return FOLDER / "bin" / name
+
+
+def _install() -> None:
+    words: list[str | Path] = [sys.executable, "-m", "venv", "--clear", "--without-pip", FOLDER]
+    subprocess.run(words, check=True)
+    words = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet"]
+    words += ["--python", FOLDER / "bin" / "python", "--require-hashes", "-r", LOCK]
+    subprocess.run(words, check=True)

@@ -142,10 +142,11 @@ def pytest_collection_modifyitems(
     """A second try for tests with brokers or Spark; and in the end the order.
 
     Brokers that are killed and a crowded machine miss deadlines: the closing lines say which tests
-    were tried again. A unit test has no such excuse.
+    were tried again. A unit test has no such excuse, and `make trust` takes none.
     """
+    again = config.pluginmanager.hasplugin("rerunfailures")
     for item in items:
-        if _folder(item) in WITH_BROKERS:
+        if again and _folder(item) in WITH_BROKERS:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
     yield
     labs = [*SERIAL.values(), None]

@@ -3,8 +3,10 @@
 import pytest
 
 from benchmarks.soak import soak
+from tests.conftest import Tried
 
 
 @pytest.mark.long
-def test_dashboard_exporter_and_check_are_flat() -> None:
+def test_dashboard_exporter_and_check_are_flat(tried: Tried) -> None:
     assert soak(2.0) == []
+    tried("minutes", 2)

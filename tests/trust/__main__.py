@@ -2,13 +2,15 @@
 
 A line ends within SECONDS, with the small counts of `make test`; `--long` runs the full counts
 without that bound and writes docs/trust.md. Counts are of this run: how many tests passed, and
-what these say of themselves (`tests.conftest.Tried`), such as `commands: 71`.
+what these say of themselves (`tests.conftest.Tried`), such as `commands: 71`. There is no second
+try: a test that fails once is found.
 
     make trust                 # all lines
     make trust LINE=9          # one of them
     make trust-long            # full counts, for hours; writes docs/trust.md
+    make trust-long LINE=9     # one of them, and no page
 
-Exit status 1: a line failed, was not done in time, or tried nothing.
+Exit status 1: a line failed, was not done in time, or an entry of it tried nothing.
 """
 
 import argparse
@@ -21,71 +23,98 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "trust.md"
 SECONDS, LONG_SECONDS, TO_END = 45.0, 3600.0, 20.0
 SHARE = "0.02"
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:rerunfailures")
+LONG, SHORT = "not tools", "not tools and not long"
 HEAD = """\
 # What was tried
 
 Made by `make trust-long`, {when}, at {commit}. Every figure is of that run. `make trust` repeats
 all lines with small counts, at most 45 seconds each, and `make trust LINE=N` one of them.
 
-| line | what is held to | tried | found | seconds |
-|---|---|---|---|---|
+| line | what is held to | tried | found | not run | seconds | again |
+|---|---|---|---|---|---|---|
 """
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One line as it ran. tried: what → how often; wrong: names of tests that failed."""
+    """One line as it ran. tried: what → how often; wrong: what failed or tried nothing."""
 
     number: str
     title: str
     tried: Mapping[str, int]
     wrong: Sequence[str]
+    not_run: Sequence[str]
     seconds: float
     ended: bool
 
     @property
     def good(self) -> bool:
-        return self.ended and not self.wrong and self.tried.get("tests", 0) > 0
+        return self.ended and not self.wrong
 
     @property
     def found(self) -> str:
-        if not self.ended:
-            return f"not done in {self.seconds:.0f} s"
-        return ", ".join(self.wrong) if self.wrong else "nothing" if self.good else "NOTHING TRIED"
+        late = () if self.ended else (f"not done in {self.seconds:.0f} s",)
+        return ", ".join((*late, *self.wrong)) or "nothing"
 
     @property
     def cells(self) -> tuple[str, ...]:
         tried = ", ".join(f"{count:,} {what}" for what, count in self.tried.items())
-        return self.number, self.title, tried, self.found, f"{self.seconds:.0f}"
+        not_run = ", ".join(self.not_run) or "–"
+        return self.number, self.title, tried, self.found, not_run, f"{self.seconds:.0f}"
 
 
-def run(number: str, line: Mapping[str, object], long: bool) -> Outcome:
+@dataclass
+class Report:
+    """What one line's tests told. passed: (class, test); the others: names of tests."""
+
+    tried: Counter[str] = field(default_factory=lambda: Counter(tests=0))
+    passed: list[tuple[str, str]] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
+
+    def has_passed(self, entry: str) -> bool:
+        """Return whether a test of an entry of lines.toml, FILE or FILE::TEST, has passed."""
+        file, _, test = entry.partition("::")
+        where = "tests." + file.removesuffix(".py").replace("/", ".")
+        return any(
+            of == where and (not test or name.partition("[")[0] == test) for of, name in self.passed
+        )
+
+
+def run(number: str, line: Mapping[str, Any], long: bool) -> Outcome:
     """Run the tests of one line in a process of their own; read what they tried."""
+    entries = [*line.get("tests", ()), *(line.get("long_tests", ()) if long else ())]
     bound = LONG_SECONDS if long else SECONDS
-    tests = [f"tests/{test}" for test in line["tests"]]  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        words = [sys.executable, "-m", "pytest", "-p", "no:xdist", f"--junitxml={report}"]
-        words += ["-m", "not tools" if long else "not tools and not long"]
-        env = os.environ | {"EOCTL_TEST_SHARE": "1.0" if long else SHARE}
         begun = time.monotonic()
         with (Path(folder) / "out").open("w") as out:
             tried = subprocess.Popen(
-                [*words, *tests], cwd=ROOT, env=env, stdout=out, stderr=out, process_group=0
+                [*PYTEST, f"--junitxml={report}", "-m", LONG if long else SHORT]
+                + [f"tests/{entry}" for entry in entries],
+                cwd=ROOT,
+                env=os.environ | {"EOCTL_TEST_SHARE": "1.0" if long else SHARE},
+                stdout=out,
+                stderr=out,
+                process_group=0,
             )
             ended = _wait(tried, bound)
         seconds = time.monotonic() - begun
-        counts, wrong = _read(report) if report.exists() else (Counter[str](), ["no report"])
-    return Outcome(number, str(line["title"]), counts, wrong, seconds, ended)
+        told = read(report) if report.exists() else Report(wrong=["no report"])
+    empty = [f"NOTHING TRIED: {entry}" for entry in entries if not told.has_passed(entry)]
+    wrong = told.wrong or (empty if ended else [])
+    return Outcome(number, line["title"], told.tried, wrong, told.not_run, seconds, ended)
 
 
 def _wait(process: subprocess.Popen[bytes], bound: float) -> bool:
@@ -102,18 +131,21 @@ def _wait(process: subprocess.Popen[bytes], bound: float) -> bool:
     return True
 
 
-def _read(report: Path) -> tuple[Counter[str], list[str]]:
-    """What passed and what the tests say they tried; the names of those that did not pass."""
-    tried, wrong = Counter[str](tests=0), list[str]()
-    for case in ET.parse(report).iter("testcase"):
+def read(path: Path) -> Report:
+    """Return what a JUnit report says of each test; only those that passed count."""
+    report = Report()
+    for case in ET.parse(path).iter("testcase"):
         name = str(case.get("name"))
         if case.find("failure") is not None or case.find("error") is not None:
-            wrong.append(name)
-        elif case.find("skipped") is None:
-            tried["tests"] += 1
-        for told in case.iter("property"):
-            tried[str(told.get("name"))] += int(str(told.get("value")))
-    return tried, wrong
+            report.wrong.append(name)
+        elif case.find("skipped") is not None:
+            report.not_run.append(name)
+        else:
+            report.passed.append((str(case.get("classname")), name))
+            report.tried["tests"] += 1
+            for told in case.iter("property"):
+                report.tried[str(told.get("name"))] += int(str(told.get("value")))
+    return report
 
 
 def main() -> int:
@@ -125,28 +157,36 @@ def main() -> int:
     lines = tomllib.loads(Path(__file__).with_name("lines.toml").read_text())
     if unknown := set(asked.line or ()) - set(lines):
         parser.error(f"no line {', '.join(sorted(unknown))}; there are {', '.join(lines)}")
-    outcomes = []
+    outcomes, commit = [], commit_of(ROOT)  # before a test changes a file
     for number in asked.line or lines:
         if lines[number].get("long") and not asked.long:
             print(f"{number:>2}  {lines[number]['title']}\n    only in make trust-long", flush=True)
             continue
         outcome = run(number, lines[number], asked.long)
         outcomes.append(outcome)
-        print("{:>2}  {}\n    {}; found: {}; {} s".format(*outcome.cells), flush=True)
+        print("{:>2}  {}\n    {}; found: {}; not run: {}; {} s".format(*outcome.cells), flush=True)
     if asked.long and not asked.line:
-        PAGE.write_text(page(outcomes), encoding="utf-8")
+        PAGE.write_text(page(outcomes, commit), encoding="utf-8")
     good = sum(outcome.good for outcome in outcomes)
     print(f"{good} of {len(outcomes)} lines good")
     return 0 if good == len(outcomes) else 1
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
-    """The page of a run, in Markdown."""
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+def page(outcomes: Sequence[Outcome], commit: str) -> str:
+    """Return the page of a run, in Markdown."""
     when = f"{datetime.now(UTC):%Y-%m-%d}"
-    rows = [f"| {' | '.join(outcome.cells)} |" for outcome in outcomes]
-    return HEAD.format(when=when, commit=commit.strip()) + "\n".join([*rows, ""])
+    rows = [
+        f"| {' | '.join(outcome.cells)} | `make trust-long LINE={outcome.number}` |"
+        for outcome in outcomes
+    ]
+    return HEAD.format(when=when, commit=commit) + "\n".join([*rows, ""])
+
+
+def commit_of(root: Path) -> str:
+    """Return the commit that lies there; a tree with changes beside it is named so."""
+    git = ["git", "describe", "--always", "--exclude=*", "--dirty= with uncommitted changes"]
+    done = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
+    return str(done.stdout).strip()
 
 
 if __name__ == "__main__":

@@ -81,7 +81,9 @@ class CellOperation:
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         if trouble("refuse", step.target):
-            raise RefusedError("the file said no", where=step.target)
+            raise RefusedError("the file said no", where=step.target, remedy="ask the file")
+        if trouble("deny", step.target):
+            raise RefusedError("no right", where=step.target, remedy="grant WRITE on the file")
         if trouble("wait", step.target):
             path().with_suffix(".waiting").touch()
             await asyncio.sleep(60)

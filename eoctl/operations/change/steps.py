@@ -268,7 +268,7 @@ class Walk:
             if self._sent and await self._all_found_done(writer, left):
                 return
             if self._sent:
-                raise self._half_done(writer, error.what) from None
+                raise self._half_done(writer, error.what, error.remedy) from None
             self._record(writer, "abandoned", detail=error.sentence)
             writer.finished()
             raise RefusedError(
@@ -340,8 +340,8 @@ class Walk:
                 self._record(writer, "failed", detail=error.sentence)
                 writer.finished()
             if sent_before and not self._plan.independent:
-                way = f"; {error.remedy}" if error.remedy else ""  # such as the right to grant
-                raise self._half_done(writer, f"{step.target}: {error.what}{way}") from None
+                why = f"{step.target}: {error.what}"
+                raise self._half_done(writer, why, error.remedy) from None
             raise
         except EoctlError as error:
             return None, error  # the answer was lost: only reading again shows the effect
@@ -405,15 +405,20 @@ class Walk:
     def _unsure(self, writer: Writer, what: str) -> UnverifiedError:
         return UnverifiedError(what, where=writer.entry, remedy=self._ways_out(writer.entry))
 
-    def _half_done(self, writer: Writer, why: str) -> RefusedError:
-        """Return the refusal of the rest of an entry, which stays unfinished."""
+    def _half_done(self, writer: Writer, why: str, remedy: str | None) -> RefusedError:
+        """Return the refusal of the rest of an entry, which stays unfinished.
+
+        Of the refusal's own remedy a right to grant comes first; another, such as to plan again,
+        would leave the entry behind.
+        """
         done = f"{len(self._outcomes)} of {counted(len(self._plan.steps), 'step')} done"
         if not self._outcomes:
             done = "some of it may have been done"
+        first = f"{remedy}; then " if remedy and remedy.startswith("grant ") else ""
         return RefusedError(
             f"{why}; {done}, the entry stays unfinished",
             where=writer.entry,
-            remedy=self._ways_out(writer.entry),
+            remedy=first + self._ways_out(writer.entry),
         )
 
     def _ways_out(self, entry: str) -> str:

@@ -335,13 +335,24 @@ def test_a_refusal_of_the_cluster_closes_the_entry_when_nothing_happened(cells: 
         f"`eoctl journal undo {entry}`; where neither is possible, close it with "
         f"`eoctl journal resume {entry} --abandon --execute`"
     )
-    assert ways in half.stderr
+    assert f"1 of 2 steps done, the entry stays unfinished; {ways}" in half.stderr
+    assert "ask the file" not in half.stderr, "no remedy of an entry that is begun"
     assert [entry["state"] for entry in cells.entries()] == ["failed", "unfinished"]
     other = cells.run("set", "b=9", *ACT)
     assert other.returncode == 4
     assert "is unfinished there: a becomes 5, b becomes 7" in other.stderr
     assert f"end that first: {ways}" in other.stderr
     assert cells.now == {"a": 5, "b": 2}
+
+
+def test_a_right_that_a_later_step_lacks_comes_before_the_ways_out(cells: Cells) -> None:
+    half = cells.run(*SET, *ACT, CELL_TROUBLE="deny:b")
+    assert half.returncode == 4
+    [entry] = cells.entries()
+    says = (
+        "b: no right; 1 of 2 steps done, the entry stays unfinished; grant WRITE on the file; then "
+    )
+    assert f"{says}see `eoctl journal show {entry['id']}`" in half.stderr
 
 
 def test_killed_before_anything_was_sent_and_changed_since_proves_nothing_happened(

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from release import audit, supply
 from release.audit import judged
 from release.parts import ROOT, shipped
 from release.sbom import kept
@@ -48,6 +51,25 @@ def test_an_audit_that_could_not_ask_finds_nothing_and_says_so() -> None:
     assert lines == ["NOT AUDITED: 1 of 2 packages: their advisories could not be reached here."]
     lines, status = judged([good | {"vulns": [flaw]}, hidden])
     assert (status, lines[0]) == (1, "idna 3.20: PYSEC-1, fixed in 3.21")
+
+
+def test_an_audit_without_its_tools_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No registry: uv fails. A pip-audit that prints other JSON, or a text."""
+    lock = tmp_path / "requirements-supply.lock"
+    lock.write_text("pip-audit==0 --hash=sha256:0\n")
+    monkeypatch.setattr(supply, "LOCK", lock)
+    monkeypatch.setattr(supply, "FOLDER", tmp_path / "supply")
+    monkeypatch.setattr(supply, "_install", lambda: subprocess.run(["false"], check=True))
+    assert audit.main() == 3
+    assert "NOT AUDITED: the tools of requirements-supply.lock" in capsys.readouterr().err
+    answers = tmp_path / "answers"
+    answers.write_text("#!/bin/sh\necho '{}'\necho 'no route to host' >&2\n")
+    answers.chmod(0o755)
+    monkeypatch.setattr(audit, "tool", lambda name: answers)
+    assert audit.main() == 3
+    assert capsys.readouterr().err == "NOT AUDITED: pip-audit: no route to host\n"
 
 
 def test_a_wheel_built_twice_is_the_same_bytes(tmp_path: Path) -> None:
