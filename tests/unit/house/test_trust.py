@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from release.parts import ROOT
+from tests.conftest import Tried
 from tests.trust import __main__ as trust
 
 REPORT = """<testsuites><testsuite>
@@ -70,3 +71,14 @@ def test_a_page_names_a_tree_with_changes_and_each_lines_command(tmp_path: Path)
         "| 9 | rights | 2 tests | nothing | test_away | 3 | `make trust-long LINE=9` |"
         in trust.page([outcome], clean)
     )
+
+
+def test_something(tried: Tried) -> None:
+    tried("things", 3)
+
+
+def test_a_line_has_the_counts_of_its_tests() -> None:
+    line = {"title": "a line", "tests": ["unit/house/test_trust.py::test_something"]}
+    made = trust.run("0", line, long=False)
+    assert made.good, made.found
+    assert made.tried == {"tests": 1, "things": 3}
