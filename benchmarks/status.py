@@ -25,7 +25,7 @@ def measure() -> Iterator[Took]:
     with lab(LabSpec("status", brokers=3)) as three:
         names = [f"wide-{n}" for n in range(TOPICS)]
         make_topics(three, names, PARTITIONS // TOPICS)
-        asyncio.run(_open(three.bootstrap_servers, names))
+        asyncio.run(open_ids(three.bootstrap_servers, names))
         words = [*EOCTL, "--bootstrap-server", three.bootstrap_servers, "status"]
         what = f"status, {PARTITIONS:,} partitions, {OPEN:,} open ids"
         settled(words)
@@ -42,7 +42,7 @@ def _took(what: str, words: list[str], status: int) -> Took:
     return Took(what, [wall for wall, _ in rounds], "3 s", [cpu for _, cpu in rounds])
 
 
-async def _open(servers: str, topics: list[str]) -> None:
+async def open_ids(servers: str, topics: list[str]) -> None:
     """Begin a transaction of each id, with a record in a partition of its own."""
     ids = iter([(n, topics[n % TOPICS], n // TOPICS * 5) for n in range(OPEN)])
 

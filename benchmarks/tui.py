@@ -1,6 +1,7 @@
 """The dashboard with 10,000 partitions, through a pseudo-terminal: key to repaint, refresh, start.
 
-And a recording of 100,000 partitions: key to repaint, and the most memory that it took.
+Beside Textual's own DataTable with the same rows, also with 100,000. And a recording of 100,000
+partitions: key to repaint, and the most memory that it took.
 
 A key's time runs from its byte going in to the last byte of what it changed coming out, while a
 new snapshot arrives every second. What of it the dashboard's own thread computed stands beside it:
@@ -38,6 +39,28 @@ class Empty(App):
         yield Static("1 Overview")
 Empty().run()
 """
+TABLE = """
+from recovery.inspect.cluster_rows import LsoRow
+from tests.tui.large import large
+from textual.app import App
+from textual.widgets import DataTable
+class Rows(DataTable):
+    BINDINGS = [("j", "cursor_down"), ("k", "cursor_up"), ("g", "scroll_top"),
+                ("G", "scroll_bottom")]
+class Peer(App):
+    def compose(self):
+        yield Rows(cursor_type="row")
+    def on_mount(self):
+        table = self.query_one(Rows)
+        for title, width in (("TOPIC:PARTITION", 40), ("LSO", 12), ("HW", 12), ("HELD", 10)):
+            table.add_column(title, width=width)
+        for r in large(%d).partitions.rows:
+            cells = str(r.topic_partition), r.last_stable_offset, r.high_watermark, r.held
+            table.add_row(*map(str, cells))
+        table.focus()
+Peer().run()
+"""
+"""Textual's own table, as fast as it can be: its columns have fixed widths."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +86,12 @@ class Times:
         return [self.what, f"  {text(self.seconds)}   goal: {self.goal}", *own]
 
 
+def _key(number: int) -> bytes:
+    return b"jjjkGg"[number % 6 : number % 6 + 1]
+
+
 def _keys(what: str, screen: "Screen", goal: str) -> Times:
-    pressed = [screen.press(b"jjjkGg"[n % 6 : n % 6 + 1]) for n in range(KEYS)]
+    pressed = [screen.press(_key(n)) for n in range(KEYS)]
     return Times(what, [wall for wall, _ in pressed], goal, [own for _, own in pressed])
 
 
@@ -125,12 +152,12 @@ class Screen:
         os.waitpid(self.pid, 0)
 
 
-def busy(*, refreshing: bool = True) -> None:
+def busy(partitions: int = PARTITIONS, *, refreshing: bool = True) -> None:
     """Run the dashboard on a made-up cluster that changes every second (in the child)."""
     from tests.tui.large import LargeFeed
     from tui.app import Dashboard
 
-    feed = LargeFeed(PARTITIONS)
+    feed = LargeFeed(partitions)
 
     def again() -> None:
         while True:
@@ -140,6 +167,28 @@ def busy(*, refreshing: bool = True) -> None:
     if refreshing:
         threading.Thread(target=again, daemon=True).start()
     Dashboard(feed, view="partitions").run()
+
+
+def _beside_data_table(partitions: int) -> Iterator[Measured]:
+    """Processor time of each key in the first thread of both, in turn: steps apart from jumps."""
+    ours = Screen(f"from benchmarks.tui import busy; busy({partitions}, refreshing=False)")
+    ours.until(b"topic-%04d" % ((partitions - 1) // 50))  # the worst is first
+    peer = Screen(TABLE % partitions)
+    peer.until(b"topic-0000:40", 300)
+    pressed = [(_key(n), ours.press(_key(n))[1], peer.press(_key(n))[1]) for n in range(KEYS // 2)]
+    for screen in (ours, peer):
+        screen.close()
+    for what, keys, goal in (
+        ("a step (j, k; ours draws the row's story too)", b"jk", "for comparison"),
+        ("a jump (g, G)", b"gG", "1.0x or more"),
+        ("all of them", b"jkgG", "1.0x or more"),
+    ):
+        found = [(one, other) for key, one, other in pressed if key in keys]
+        if len(keys) > 2:  # a median of steps and jumps says nothing: sums
+            found = [(sum(one for one, _ in found), sum(other for _, other in found))]
+        mine, others = zip(*found, strict=True)
+        title = f"processor time of {what}, {partitions:,} partitions"
+        yield Measured(title, mine, others, "Textual's DataTable", goal)
 
 
 def _recording() -> Iterator[Times | Size]:
@@ -211,6 +260,8 @@ def measure() -> Iterator[Measured | Times | Size]:
         what = "refreshing" if refreshing else "standing still"
         yield _keys(f"key to repaint, {PARTITIONS:,} partitions, {what}", screen, goal)
         screen.close()
+    for partitions in (PARTITIONS, RECORDED):
+        yield from _beside_data_table(partitions)
     yield Times("UI thread per refresh", _refreshes(), "< 30 ms")
     yield from _recording()
     ours, peer = _starts(

@@ -27,18 +27,24 @@ from eoctl.lab.lab_tables import (
     LabBrokerRow,
     LabDownRow,
     LabJobRow,
+    LabMirrorRow,
 )
 from eoctl.lab.twin.rows import RehearsalRow, TwinRow
 from eoctl.render.explain import ExplainRow
 from eoctl.settings.context_rows import ContextRow, ContextSettingRow, ContextTestRow
 from recovery.audit.audit_rows import (
     AuditDuplicatesRow,
+    AuditEndToEndRow,
     AuditMirrorRow,
     AuditSequencesRow,
     AuditTransactionsRow,
+    EndToEndInput,
+    EndToEndOutput,
+    EndToEndReader,
     MirrorCheckpoint,
     MirrorExamined,
     MirrorKeptRow,
+    MirrorTransactionRow,
     SequencesExamined,
     TransactionsCovered,
 )
@@ -343,6 +349,20 @@ ENVELOPES: Mapping[str, Envelope] = {
             **_ENGINE,
         },
     ),
+    "audit-end-to-end": Envelope(
+        AuditEndToEndRow,
+        {
+            "input": str,
+            "output": str,
+            "by": str,
+            "findings": int,
+            "continued": bool,
+            "inputs": list[EndToEndInput],
+            "outputs": list[EndToEndOutput],
+            "readers": list[EndToEndReader],
+            "readers_known": bool,
+        },
+    ),
     "audit-mirror": Envelope(
         AuditMirrorRow,
         {
@@ -356,6 +376,10 @@ ENVELOPES: Mapping[str, Envelope] = {
             "checkpoints_topic": str | None,
             "checkpoints": list[MirrorCheckpoint],
         },
+    ),
+    "audit-mirror-transactions": Envelope(
+        MirrorTransactionRow,
+        {"findings": int, "partitions": int, "mirror_cluster_id": str | None},
     ),
     "audit-mirror-keep": Envelope(
         MirrorKeptRow,
@@ -441,6 +465,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "twin_lacks": list[str],
         },
     ),
+    "lab-mirror": Envelope(LabMirrorRow),
     "lab-job": Envelope(LabJobRow),
     "lab-drill": Envelope(DrillRow),
     "lab-drill-ask": Envelope(DrillAnswerRow),

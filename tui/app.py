@@ -122,7 +122,6 @@ class Dashboard(Commanding):
         else:
             self.show_story()
             self.show_pictures()
-            self.arrange()
         self.tick()
 
     def on_failed(self, message: Failed) -> None:
@@ -139,17 +138,19 @@ class Dashboard(Commanding):
             self.complete()
             if len(self.screen_stack) == 1:
                 self.table.drop_gone()
-                if not self.prompt.display:
-                    # here and not in the table's own queue: what is typed ahead after `/` must
-                    # find the prompt open, or else a name would be taken for commands
-                    await self.key_pressed(event.key)
-                    return
+                # here and not in the table's or the prompt's own queue: what is typed ahead after
+                # `/` or Enter must find the prompt open or closed, or a name would be a command
+                await self.key_pressed(event)
+                return
         await super().on_event(event)
 
-    async def key_pressed(self, key: str) -> None:
-        """Do what the list of keys says."""
-        if not await self._check_bindings(key, priority=True):
-            await self._check_bindings(key)
+    async def key_pressed(self, event: events.Key) -> None:
+        """Type in the line that is open, else do what the list of keys says."""
+        if await self._check_bindings(event.key, priority=True):
+            return
+        if not (self.prompt.display and await self.prompt.take(event)):
+            await self._check_bindings(event.key)
+            self.prompt.check()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide keys that do not belong to this screen."""

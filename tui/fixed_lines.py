@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from eoctl.render.sanitise import visible
 from eoctl.render.width import cut_end, cut_middle
 from eoctl.render.words import age as age_words
-from eoctl.render.words import spoken_age
+from eoctl.render.words import size, spoken_age
 from recovery.plurals import count, counted
 from tui.board import STALE_INTERVALS
 from tui.screens.keys import Key
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from recovery.answers import Answer
     from tui.feed.asking import Feed
     from tui.feed.frame import Frame
+    from tui.feed.recording import Writer
     from tui.widgets.table import Table
     from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
@@ -91,6 +92,7 @@ def head_lines(
     if frame is not None and frame.position is not None:
         at, of = frame.position
         words.append((f"  REPLAY {at:>{len(str(of))}}/{of}", "head"))
+    words.append((_recording(feed, paused), "head"))
     if feed.label:
         words.append((f"  {feed.label}{_made_at(feed) if frame else ''}", "head"))
     if paused:
@@ -105,6 +107,14 @@ def head_lines(
             age = (f"{text:>{AGE_ROOM - 1}} ", right[0][1])
             right = ((slider, SLIDER), age if role != "stale" else right[0])
     return spread(tuple(words), right, width, fill="head"), _tabs(view, width)
+
+
+def _recording(feed: "Feed", paused: bool) -> str:
+    """Return how large the file is into which a feed records; nothing if it does not now."""
+    writer: Writer | None = getattr(feed, "writer", None)
+    if writer is None or paused or not writer.recording:
+        return ""
+    return f"  RECORDING {size(writer.size)}"
 
 
 def _slider(frame: "Frame", room: int, feed: "Feed") -> str:
@@ -222,11 +232,14 @@ def _name(data: "TableData", row: "TableRow") -> str:
 
 
 def page_title(
-    s: "Snapshot | None", feed: "Feed", location: Location, trail: "Sequence[Location]"
+    s: "Snapshot | None",
+    feed: "Feed",
+    answer: "Answer | None",
+    location: Location,
+    trail: "Sequence[Location]",
 ) -> Titles:
     """Return the way that led to a page, its subject, and its age."""
     view, about = location.view, location.about
-    answer = page_answer(s, location)
     at = answer.collected_at if answer else None
     way = "".join(f" {_crumb(place)} >" for place in trail)
     named = visible(about) if about else "the worst partition" if view is WHY else ""

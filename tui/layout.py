@@ -12,6 +12,7 @@ from textual.geometry import Region
 from recovery.errors import Exit
 from tui import fixed_lines
 from tui.feed.asking import Feed
+from tui.needs import PICTURE_BELOW, needs_of
 from tui.prompt import Prompt
 from tui.screens.keys import footer
 from tui.screens.views import (
@@ -24,14 +25,15 @@ from tui.screens.views import (
     VIEWS,
     WHY,
     Location,
+    View,
 )
-from tui.widgets.edges import EDGE, Titles
-from tui.widgets.grid import BESIDE, WIDE, Need, Needs, Panels, regions
+from tui.widgets.edges import Titles
+from tui.widgets.grid import Needs, Panels, regions
 from tui.widgets.heat import HeatMap
 from tui.widgets.lines import Bar, Line, flowed
 from tui.widgets.panel import Panel, PicturePanel
-from tui.widgets.table import FRAME_LINES, Table
-from tui.widgets.table_state import TableState
+from tui.widgets.table import Table
+from tui.widgets.table_state import Filter, TableState
 from tui.widgets.tables import TableData
 from tui.widgets.themes import begin_in
 
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
 
 SAYS_LINES = 3  # of the overview, if the screen is TALL: else the worst problem alone
 TALL = 30  # from this height on
-FEW = 8  # rows of the overview's list that always have room
-LEAST_HEAT = 6  # lines of a map of partitions, with its edge
 RESTED = 0.5  # seconds on a row after which its page is asked for
 
 
@@ -109,6 +109,8 @@ class Layout(App[str]):
         self._pointed: str | None = None  # the row whose story is shown
         self.rested: str | None = None  # the last row on which the cursor rested
         self._story_lines = 0  # the most lines of a story since this screen was opened
+        self._list_rows = 0  # and rows of its list, with the same filter
+        self._listed: tuple[TableState | None, Filter | None] = (None, None)
         self.status = Bar(1, name="status")
         self.prompt = Prompt(self.refocus)
         self.foot = Bar(1, name="foot")
@@ -139,7 +141,7 @@ class Layout(App[str]):
         self.states[OVERVIEW.name].live = True
 
     def tick(self) -> None:
-        """Update ages and staleness, once a second and after each frame."""
+        """Update ages, staleness and places, once a second and after each frame."""
         self.renew_recover()
         self.tell_wants()
         width, view = self.size.width, self.location.view
@@ -148,6 +150,7 @@ class Layout(App[str]):
         self.show_says()
         self.show_status()
         self.show_foot()
+        self.arrange()
         for part in (self.table, self.side, self.page):
             if part.display:
                 part.retitle()
@@ -191,7 +194,22 @@ class Layout(App[str]):
         """Return what the page shows; None on a table, and until the page has its answer."""
         if self.location.view.kind != "page":
             return None
-        return fixed_lines.page_answer(self.snapshot, self.location)
+        place = self._recorded_place
+        return None if place is None else fixed_lines.page_answer(self.snapshot, place)
+
+    @property
+    def place(self) -> Location:
+        """Return the location; of the worst partition in a recording, the page that it has."""
+        return self._recorded_place or self.location
+
+    @property
+    def _recorded_place(self) -> Location | None:
+        """Return the location as `place`; None if the recording has no page of the worst one."""
+        if self.feed.replay and self.frame is not None and self.location == Location(WHY):
+            from tui import panes
+
+            return panes.recorded_worst(self.frame)
+        return self.location
 
     @property
     def answered(self) -> bool:
@@ -247,7 +265,7 @@ class Layout(App[str]):
         paged = view.kind == "page"
         self.says.display = view is OVERVIEW
         self._pointed = self.rested = None
-        self._story_lines = 0
+        self._story_lines = self._list_rows = 0
         self.show_panels()
         if paged:
             self.page.to(0)
@@ -281,30 +299,23 @@ class Layout(App[str]):
 
     def needs(self) -> "Needs":
         """Return the panels of this screen, and what each has to show."""
-        view = self.location.view
-        if view.kind == "page":
-            return {"page": Need(0, 1)}
-        rows = len(self.table.state.order)
-        if view is OVERVIEW:  # of what is within limits a few: pictures say more
-            few = FEW if self.size.width < WIDE else 4 * FEW
-            rows = max(self.table.state.data.marked, min(rows, few))
-        needs = {"table": Need(max(1, rows) + FRAME_LINES, 6)}
         # a story may be shorter than the one before: the panels below it stay where they are
         self._story_lines = max(self._story_lines, self.side.length)
-        needs["side"] = Need(self._story_lines + 2 * EDGE, 10)
-        if self.size.width < BESIDE:
-            return needs
-        if view is PARTITIONS and self.frame is not None and self.frame.mapped:
-            needs["heat"] = Need(0, LEAST_HEAT, fills=True)
-        if view is not OVERVIEW:
-            return needs
-        for picture in self.pictures:
-            if picture is not self.age or (self.size.width >= WIDE and picture.fills):
-                lines = picture.length + 2 * EDGE
-                needs[str(picture.id)] = Need(0, 7, fills=True) if picture.fills else Need(lines, 3)
-        for panel in (self.ends, self.changes):
-            needs[str(panel.id)] = Need(panel.length + 2 * EDGE, 4)
-        return needs
+        mapped = self.frame is not None and bool(self.frame.mapped)
+        state, others = self.table.state, (self.ends, self.changes)
+        view, width = self.location.view, self.size.width
+        rows, story = self._rows_of(view, state), self._story_lines
+        return needs_of(view, width, state, rows, story, mapped, self.pictures, others)
+
+    def _rows_of(self, view: View, state: TableState) -> int:
+        """Return the rows that have a place: above a picture the most so far, so that it rests."""
+        rows = len(state.order)
+        if view not in PICTURE_BELOW:
+            return rows
+        if self._listed[0] is not state or self._listed[1] != state.filter:
+            self._listed, self._list_rows = (state, state.filter), 0
+        self._list_rows = max(self._list_rows, rows)
+        return self._list_rows
 
     def arrange(self) -> None:
         """Give the panels other places if what they have to show needs it."""
@@ -328,7 +339,7 @@ class Layout(App[str]):
         """Show the page of this screen, from the newest frame."""
         from tui import panes
 
-        make = panes.page(self.snapshot, self.location, self.states[JOBS.name].data)
+        make = panes.page(self.snapshot, self.place, self.states[JOBS.name].data)
         if self.feed.replay and self.frame is not None and not self.answered:
             make = panes.not_recorded(self.location, self.frame)
         # a group's commits are many, and read once: not made again for every frame
@@ -336,13 +347,14 @@ class Layout(App[str]):
         self.page.fill(make, self.page_title, once)
 
     def show_pictures(self) -> None:
-        """Show what the overview has besides its list and story."""
-        frame = self.frame
-        if self.location.view is not OVERVIEW or frame is None:
+        """Show the screen's pictures, and what else the overview has besides its list and story."""
+        frame, view = self.frame, self.location.view
+        if frame is None or not (view is OVERVIEW or view in PICTURE_BELOW):
             return
         board = frame.board
         for panel, picture in zip_longest(self.pictures, board.pictures):
-            panel.draw(picture, board.rate if panel is self.rate else ())
+            if view is OVERVIEW or panel.id == PICTURE_BELOW[view]:
+                panel.draw(picture, board.rate if panel is self.rate else ())
         self.ends.fill(partial(_flowed, board.ends))
         self.changes.fill(partial(_flowed, board.changes))
         self.show_panels()
@@ -380,7 +392,7 @@ class Layout(App[str]):
     # titles are drawn again each second, since they show an age
 
     def page_title(self) -> Titles:
-        return fixed_lines.page_title(self.snapshot, self.feed, self.location, self.trail)
+        return fixed_lines.page_title(self.snapshot, self.feed, self.answer, self.place, self.trail)
 
     def story_title(self) -> Titles:
         data = self.table.state.data

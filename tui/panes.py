@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from eoctl.render.sanitise import visible
 from recovery.inspect.cluster_rows import OffsetsShowRow
 from tui.board.pictures import lag_picture
 from tui.equal_commands import equal_commands, started_command
@@ -30,10 +31,10 @@ from tui.screens.views import (
     Location,
     View,
 )
-from tui.story import Known, gone_lines, log_of, page_of, story_lines
+from tui.story import Known, gone_lines, log_of, page_of, story_lines, told_of
 from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
-from tui.widgets.text import in_chunks
+from tui.widgets.text import command_lines, wrapped
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -65,19 +66,59 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
     return lambda width: make(s, about, width)
 
 
+NOT_RECORDED = "the recording does not have this page; the cluster may still answer:"
+NO_WHY = (
+    "the recording has no page of why of it at this moment, only what is above: it has one where "
+    "the cursor rested on the finding. The cluster may still answer:"
+)
+
+
 def not_recorded(location: Location, frame: "Frame") -> Make:
     """Return the page that a recording does not have: which command gives it now.
 
-    Of the worst partition it begins with what is known, if all is well.
+    Of the worst partition it begins with what the snapshot knows.
     """
+    asks_worst = location == Location(WHY)
+    row = worst(frame) if asks_worst else None
+    says = NOT_RECORDED if row is None else NO_WHY
+    if row is not None and row.judged is not None:  # by now another may be the worst
+        location = Location(WHY, row.judged.where)
     [command, *_] = equal_commands(location, None, None, (), frame.snapshot.argv)
-    known = frame.says[:1] if location == Location(WHY) else ()
-    well = [line for line in known if line[0][1] == "good"]
-    return lambda width: [
-        *well,
-        ((" the recording does not have this page; the cluster may still answer:", "unknown"),),
-        *(((part, "key"),) for part in in_chunks(command, width - 4)),
-    ]
+
+    def make(width: int) -> Sequence[Line]:
+        return [
+            *(_worst_lines(frame, width) if asks_worst else ()),
+            *(((part, "unknown"),) for part in wrapped(says, width - 1, " ")),
+            *(((part, "key"),) for part in command_lines(command, width)),
+        ]
+
+    return make
+
+
+def recorded_worst(frame: "Frame") -> Location | None:
+    """Return which page of a recording is of the worst finding; None if it has none of it.
+
+    The newest page may be of a finding before, also one that was asked for as the worst.
+    """
+    row, s = worst(frame), frame.snapshot
+    if row is None or s.why_about is None or told_of(s, row) is None:
+        return None
+    return Location(WHY, s.why_about)
+
+
+def worst(frame: "Frame") -> "TableRow | None":
+    """Return the overview's row of the worst judged finding; None if there is none."""
+    rows = frame.tables["overview"].rows
+    return next((row for row in rows if row.mark and row.judged is not None), None)
+
+
+def _worst_lines(frame: "Frame", width: int) -> Sequence[Line]:
+    """Return the story of the worst finding from the snapshot alone; a sentence if all is well."""
+    row = worst(frame)
+    if row is None or row.judged is None:
+        return [line for line in frame.says[:1] if line[0][1] == "good"]
+    title: Line = ((f" {visible(row.judged.where)}", "title"),)
+    return [title, *story_lines(_known(frame), frame.tables["overview"], row, width), ()]
 
 
 def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequence[Run]") -> Make:
@@ -91,13 +132,17 @@ def story(frame: "Frame | None", view: View, state: "TableState", runs: "Sequenc
         return lambda width: ()
     if row.key in state.gone:
         return lambda width: gone_lines(state.data, row, width)
-    tables = frame.tables
-    known = Known(frame.snapshot, tables["partitions"].by_key, frame.groups, tables["jobs"].by_key)
+    known = _known(frame)
     drawing, source = frame.board.drawing, row.source
     return lambda width: [
         *story_lines(known, state.data, row, width),
         *lag_lines(drawing, source, width),
     ]
+
+
+def _known(frame: "Frame") -> Known:
+    tables = frame.tables
+    return Known(frame.snapshot, tables["partitions"].by_key, frame.groups, tables["jobs"].by_key)
 
 
 def lag_lines(drawing: "Drawing", row: object, width: int) -> Sequence[Line]:

@@ -1,4 +1,9 @@
-"""The line for typing a filter or a command. tab completes, esc leaves, enter submits."""
+"""The line for typing a filter or a command. tab completes, esc leaves, enter submits.
+
+The app hands it its keys one by one and not through the line's own queue: of keys that are typed
+ahead, those after an Enter must not arrive before the line is closed, nor the text of the next
+line be taken for commands.
+"""
 
 from collections.abc import Callable
 
@@ -40,30 +45,35 @@ class Prompt(Input):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        if not self.display:
-            return
-        if not self.value.startswith(self._sign):
-            self._close(None)  # the sign was deleted
-        else:
+        self.check()
+        if self.display:
             self._typed(self.value[1:])
 
-    def on_key(self, event: events.Key) -> None:
+    async def take(self, event: events.Key) -> bool:
+        """Take a key, and return True if the line knows it."""
         if event.key == "escape":
-            event.stop()
-            event.prevent_default()
             self._close(None)
         elif event.key == "enter":
-            event.stop()
-            event.prevent_default()
             self._close(self.value[1:])
         elif event.key == "tab":
-            event.stop()
-            event.prevent_default()
-            word = self.value[1:]
-            names = completions(word) if self._sign == ":" and " " not in word else ()
-            if names:
-                self.value = f":{names[0]} "
-                self.cursor_position = len(self.value)
+            self._complete()
+        elif event.is_printable:
+            await self._on_key(event)
+        else:
+            return False
+        return True
+
+    def _complete(self) -> None:
+        word = self.value[1:]
+        names = completions(word) if self._sign == ":" and " " not in word else ()
+        if names:
+            self.value = f":{names[0]} "
+            self.cursor_position = len(self.value)
+
+    def check(self) -> None:
+        """Close the line if its sign was deleted."""
+        if self.display and not self.value.startswith(self._sign):
+            self._close(None)
 
     def leave(self) -> None:
         """Close the line: what is filtered by stays, a command is not run."""

@@ -144,7 +144,7 @@ class Reading(Layout):
         from tui.equal_commands import equal_commands
 
         connection = self.snapshot.argv if self.snapshot else ()
-        commands = equal_commands(self.location, self.answer, self.row, self.runs, connection)
+        commands = equal_commands(self.place, self.answer, self.row, self.runs, connection)
 
         def make(width: int) -> Sequence[Line]:
             lines: list[Line] = []

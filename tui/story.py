@@ -84,9 +84,12 @@ def log_of(row: TableRow | None) -> str | None:
 
 def answered(s: "Snapshot", row: TableRow) -> WhyRow | None:
     """Return the page of the row's transaction; None until it has answered about this one."""
-    if s.why is None or s.why_about != page_of(row):
-        return None
-    for found in s.why.rows:
+    return told_of(s, row) if s.why_about == page_of(row) else None
+
+
+def told_of(s: "Snapshot", row: TableRow) -> WhyRow | None:
+    """Return what the newest page of why says of the row's transaction, whatever was asked."""
+    for found in s.why.rows if s.why is not None else ():
         if isinstance(found, WhyRow) and _same(found.held_by, row.judged):
             return found
     return None
@@ -157,7 +160,7 @@ def _facts(data: TableData, row: TableRow, width: int) -> list[Line]:
     """Return the cells of a row without cutting any."""
     found = []
     for number, column in enumerate(data.columns):
-        text, title = row.cells[number].strip(), title_of(data, number).lower()
+        text, title = row.cells[number].strip(), title_of(data, number).lower() or column.key
         if column.kind not in ("mark", "spark") and text not in ("", "-"):
             found.append((SHORT.get(title, title), text))
     return labelled_lines(found, width, safe=True)

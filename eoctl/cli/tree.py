@@ -220,10 +220,22 @@ TREE = Branch(
                     "eoctl audit duplicates orders --by header:id",
                     extra="data",
                 ),
+                "end-to-end": Leaf(
+                    "audit.end_to_end:end_to_end",
+                    "inputs without an output, or with several",
+                    "eoctl audit end-to-end orders enriched --by header:id",
+                    extra="data",
+                ),
                 "mirror": Leaf(
                     "audit.mirror:mirror",
                     "a topic against its mirror, elsewhere or here",
                     "eoctl audit mirror orders eu.orders",
+                    extra="data",
+                ),
+                "mirror-transactions": Leaf(
+                    "audit.mirror_transactions:mirror_transactions",
+                    "transactions that a mirror has in part",
+                    "eoctl audit mirror-transactions orders --mirror-context dc2",
                     extra="data",
                 ),
             },
@@ -388,6 +400,11 @@ TREE = Branch(
                     "lab.drill:drill",
                     "an incident to practise on, with a grade",
                     "eoctl lab drill overdue",
+                ),
+                "mirror": Leaf(
+                    "lab.mirror:mirror_",
+                    "two clusters with a MirrorMaker 2 between them",
+                    "eoctl lab mirror --exactly-once",
                 ),
                 "twin": Leaf(
                     "lab.twin:twin",

@@ -103,15 +103,18 @@ def columns(
     end: int,
     reading: Reading,
     on_progress: Callable[[int, int], None],
+    *,
+    control: bool = False,
 ) -> AsyncGenerator[ColumnBatch, None]:
     """Yield the records of a partition from the range's start to `end`; outcomes as at its LSO.
 
-    on_progress: see `read_columns`; use with aclosing.
+    on_progress, control: see `read_columns`; use with aclosing.
     """
     return read_columns(
         cluster,
         Range(r.topic, r.partition, r.start, end),
         last_stable_offset=r.last_stable_offset,
+        control=control,
         check_crc=reading.check_crc,
         max_rate=reading.max_rate,
         progress=on_progress,

@@ -172,7 +172,7 @@ class Lab:
             grace = STOP_SECONDS
             if not keep_data:  # a clean end matters only for the class archive
                 grace = ARCHIVE_SECONDS if record.archive and not record.archive.exists() else 0
-            end(owners(self.folder), 0)  # started by `lab break`, with their transactions
+            end(owners(self.folder), 0)  # of `lab break`, with their transactions; MirrorMaker
             end(record.broker_processes, grace)
             end(record.processes, STOP_SECONDS)
             self._keep_class_archive()

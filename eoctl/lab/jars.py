@@ -1,6 +1,7 @@
 """Fetch Kafka's jars once per user, with Ivy from a Maven repository; SHA-256 pins each jar.
 
-Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, with a line per jar:
+Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, with a line per jar; MirrorMaker has
+one of its own:
 `sha256  bytes  organisation:name:revision`. The file is complete, so Ivy is asked for exactly these
 files and resolves nothing. `python -m eoctl.lab.relock VERSION` rewrites a lock file.
 """
@@ -66,13 +67,16 @@ def versions() -> list[str]:
     return sorted((match.group(1) for match in matches if match), reverse=True)
 
 
-def read_lock(kafka_version: str) -> list[Jar]:
-    """Return the jars of a Kafka version. Raises UsageError for a version without a lock file."""
+def read_lock(kafka_version: str, of: str = "kafka") -> list[Jar]:
+    """Return the jars of a Kafka version. Raises UsageError for a version without a lock file.
+
+    of: `mirror` = those that MirrorMaker needs beside them, of the version KAFKA only.
+    """
     if kafka_version not in versions():
         raise UsageError(
             f"eoctl cannot start Kafka {kafka_version}", remedy=f"choose {', '.join(versions())}"
         )
-    text = (resources.files("eoctl.lab") / "locks" / f"kafka-{kafka_version}.lock").read_text()
+    text = (resources.files("eoctl.lab") / "locks" / f"{of}-{kafka_version}.lock").read_text()
     return [_parse(line) for line in text.splitlines() if line and not line.startswith("#")]
 
 

@@ -68,6 +68,22 @@ class LabJobRow(Row):
     store: str
 
 
+class LabMirrorRow(Row):
+    """A MirrorMaker between two labs.
+
+    context: of the lab that it reads; mirror_context: of the one that it writes into. state:
+    `killed` also where it ended by itself: see its log.
+    """
+
+    context: str
+    mirror_context: str
+    state: Literal["running", "killed"]
+    pid: int | None
+    exactly_once: bool
+    settings: str
+    log: str
+
+
 class DrillRow(Row):
     """A drill. page: of docs/runbooks, which solves it.
 
@@ -147,6 +163,18 @@ DOWN = Table(
     ),
     names=("lab",),
     summary=lambda answer: f"{counted(len(answer.rows), 'lab')} taken down",
+)
+
+MIRROR = Table(
+    LabMirrorRow,
+    (
+        *plain("name", context="CONTEXT", mirror_context="MIRROR"),
+        Column("state", "STATE", "word"),
+        Column("pid", "PID", "number"),
+        Column("exactly_once", "EXACTLY ONCE", "text", lambda r: "yes" if r.exactly_once else "no"),
+        Column("log", "LOG", "name", wide_only=True),
+    ),
+    names=("context",),
 )
 
 JOB = Table(

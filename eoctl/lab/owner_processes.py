@@ -1,4 +1,7 @@
-"""Record the processes that hold transactions open in a lab, so that `down` ends them."""
+"""Record a lab's processes beside its brokers, so that `down` ends them.
+
+Owners hold transactions open; a MirrorMaker may write into the lab.
+"""
 
 import json
 from pathlib import Path
@@ -19,6 +22,12 @@ def adopt(lab_folder: Path, name: str, process: Process) -> None:
     """Record a process as the lab's, to be ended with it."""
     path = owners_folder(lab_folder) / f"{name}.process"
     path.write_text(json.dumps(process), encoding="utf-8")
+
+
+def find(lab_folder: Path, name: str) -> Process | None:
+    """Return a process that was recorded under a name, ended or not; None: none was."""
+    path = lab_folder / FOLDER / f"{name}.process"
+    return Process(*json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def owners(lab_folder: Path) -> list[Process]:

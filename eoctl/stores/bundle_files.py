@@ -159,7 +159,7 @@ class Bundle:
     (topic, partition, what waits or the log around its LSO) of held partitions. contests, doctor:
     None in bundles of versions that did not look for them. records: only if they were asked for.
     plan_sha256: of the plan that the bundle was made for; planned: the batches that this plan
-    stands on, without keys and values.
+    stands on, without keys and values; planned_missing: those that could not be taken.
     """
 
     eoctl_version: str
@@ -190,10 +190,11 @@ class Bundle:
     records_missing: tuple[Missing, ...] = ()
     plan_sha256: str | None = None
     planned: tuple[SeenRecords, ...] = ()
+    planned_missing: tuple[Missing, ...] = ()
 
     @property
     def taken(self) -> tuple[SeenRecords, ...]:
-        """Return all batches that were taken along; of those that are twice the first is whole."""
+        """Return all batches; where one is in both parts, the one with keys and values counts."""
         return (*self.records, *self.planned)
 
     @property
@@ -209,6 +210,7 @@ class Bundle:
             self.topic_configs_missing,
             self.expirations_missing,
             self.records_missing,
+            self.planned_missing,
             () if self.contests is None else self.contests.missing,
             () if self.doctor is None else self.doctor.facts.missing,
         )

@@ -263,3 +263,86 @@ class MirrorKeptRow(Row):
     unread: Annotated[
         int, Meta(description="offsets of the source that are too far ahead of the mirror")
     ]
+
+
+class AuditEndToEndRow(Row):
+    """An input that did not give one output.
+
+    no-output: inputs before the cut that have none; with `proven` false it may only be deleted.
+    repeated: more outputs than inputs have the id. aborted-input: outputs of an input that was
+    aborted. With `proven` false an input that was not read may have the id of these.
+    """
+
+    finding: Literal["no-output", "repeated", "aborted-input"]
+    records: Annotated[
+        int, Meta(description="inputs without an output, outputs too many, or of aborted inputs")
+    ]
+    proven: Annotated[bool, Meta(description="false: it may be deleted, or its input not read")]
+    inputs: Annotated[list[RecordPlace], Meta(description="the first that have the id")]
+    outputs: Annotated[list[RecordPlace], Meta(description="the first that have the id")]
+
+
+class EndToEndInput(Row):
+    """One input partition's reading by `audit end-to-end`."""
+
+    topic: str
+    partition: int
+    start: Annotated[int, FROM]
+    cut: Annotated[int, Meta(description="inputs from here on may still wait for their output")]
+    end: Annotated[int, TO, Meta(description="the last stable offset, not included")]
+    records: int
+    without_id: Annotated[int, Meta(description="of these; they cannot be followed")]
+    aborted: int
+    no_output: int
+    unproven: Annotated[int, Meta(description="no output, or one that is deleted")]
+    pending: Annotated[int, Meta(description="the output is in a transaction that is still open")]
+    behind: Annotated[int, Meta(description="no output yet, at or after the cut")]
+
+
+class EndToEndOutput(Row):
+    """One output partition's reading by `audit end-to-end`."""
+
+    topic: str
+    partition: int
+    start: Annotated[int, FROM]
+    end: Annotated[int, TO, Meta(description="the high watermark, not included")]
+    records: int
+    without_id: int
+    aborted: Annotated[int, Meta(description="read_uncommitted readers get them, too")]
+    open: Annotated[int, Meta(description="in open transactions, or after one")]
+    repeated: int
+    aborted_input: Annotated[int, Meta(description="their input was aborted")]
+    without_input: Annotated[int, Meta(description="no input that was read has their id")]
+
+
+class EndToEndReader(Row):
+    """A group that has come past aborted outputs; with read_uncommitted it got them."""
+
+    group: str
+    topic: str
+    partition: int
+    committed_offset: int
+    aborted_offset: Annotated[int, Meta(description="of the first aborted output")]
+
+
+class MirrorCutPart(HasPartition, Row):
+    """What a transaction wrote in a partition of the source, and what the mirror has of it."""
+
+    topic: str
+    partition: int
+    mirror_topic: str
+    first_offset: Annotated[int, Meta(description="in the source")]
+    last_offset: int
+    missing_from: Annotated[
+        int | None, Meta(description="first that the mirror lacks; null: it has the part")
+    ]
+
+
+class MirrorTransactionRow(Row):
+    """A transaction that the source committed, and of which the mirror has only a part."""
+
+    transactional_id: Annotated[str | None, Meta(description="null where its decision is gone")]
+    producer_id: int
+    producer_epoch: Annotated[int, Meta(description="of the data")]
+    decided_at: Timestamp
+    partitions: list[MirrorCutPart]

@@ -5,7 +5,7 @@ brokers' clocks differ so much that this fails, order decides, within the allowe
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Literal
 
@@ -49,6 +49,26 @@ def judge_by_order(
             ):
                 torn.append((later, TORN, ending))
     return torn
+
+
+def decisions_of(
+    decisions: Sequence[Decision], endings: Sequence[Ending], skew: int
+) -> dict[Mark, Decision]:
+    """Return the decision that each marker of one partition and producer id is of, if one fits."""
+    marks = list(dict.fromkeys(e.mark for e in endings if e.mark is not None))
+    return _paired(sorted(decisions, key=lambda d: d.offset), marks, skew)[0]
+
+
+def decisions_of_open(
+    decisions: Iterable[Decision], marks: Mapping[Mark, Decision], data: Data
+) -> list[Decision]:
+    """Return the decisions that data without a marker may be of, oldest first.
+
+    decisions, marks: of one partition and producer id, as `decisions_of` takes and returns them.
+    """
+    ended = max((d.offset for d in marks.values()), default=-1)
+    after = [d for d in decisions if d.offset > ended and covers(d, _start(d.producer_id, data))]
+    return sorted(after, key=lambda d: d.offset)
 
 
 def _paired(

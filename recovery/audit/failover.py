@@ -108,6 +108,26 @@ def mirror_names(
     return alike
 
 
+def likely_names(names: Collection[str], aliases: Collection[str] = ()) -> set[str]:
+    """Return what topics may be called in the other cluster: so, without an alias, or with one.
+
+    >>> sorted(likely_names(["dc1.orders"], ["dc2"]))
+    ['dc1.orders', 'dc2.dc1.orders', 'orders']
+    """
+    without = {name[at + 1 :] for name in names for at, one in enumerate(name) if one == "."}
+    return {*names, *without - {""}, *(f"{a}.{name}" for a in aliases for name in names)}
+
+
+def aliases_of(topics: Collection[str], there: Collection[str]) -> set[str]:
+    """Return the aliases with which a cluster has mirrors of these topics, or MirrorMaker's own.
+
+    >>> aliases_of(["orders"], ["dc1.orders", "dc2.heartbeats", "sales"]) == {"dc1", "dc2"}
+    True
+    """
+    ends = [f".{name}" for name in (*topics, "heartbeats", "checkpoints.internal")]
+    return {name.removesuffix(end) for name in there for end in ends if name.endswith(end)} - {""}
+
+
 def _aliased(name: str, topic: str) -> bool:
     return name.endswith(f".{topic}")
 

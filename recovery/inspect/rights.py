@@ -72,7 +72,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "restart plan": (TOPICS_READ, GROUPS_DESCRIBE),
     "restart apply": (TOPICS_READ, GROUPS_DESCRIBE, GROUPS_READ),
     "restart undo": (TOPICS_READ, GROUPS_DESCRIBE, GROUPS_READ, GROUPS_DELETE),
-    "state deliver": _COPY,
+    "state deliver": (TOPICS_READ, TOPICS_WRITE, TOPICS_CONFIGS, IDS_WRITE, GROUPS_READ),
     "dedup": _COPY,
     "merge replay": _COPY,
 }

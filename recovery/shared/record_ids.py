@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
 from recovery.formats.columns import ColumnBatch, Slices
 from recovery.quoting import quoted
 from recovery.shared.source_numbers import Number
@@ -109,6 +110,23 @@ def digests(
             has[i] = True
             hashes += blake2b(one, digest_size=DIGEST_SIZE).digest()
     return np.frombuffer(bytes(hashes), np.uint64).reshape(n, 2), has
+
+
+def place_digests(
+    source: SourceHeaders, partition: TopicPartition, records: ColumnBatch
+) -> "NDArray[np.uint64]":
+    """Return the digests, uint64[n, 2], that ids of kind `source` have which name these records.
+
+    Headers that name one of several records of a source cannot be followed from the source.
+    """
+    import numpy as np
+
+    topic = partition.topic if source.topic else ""
+    hashes = bytearray()
+    for offset in records.offset.tolist():
+        number = Number(topic, partition.partition, offset)
+        hashes += hashlib.blake2b(repr(tuple(number)).encode(), digest_size=DIGEST_SIZE).digest()
+    return np.frombuffer(bytes(hashes), np.uint64).reshape(len(records), 2)
 
 
 def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":

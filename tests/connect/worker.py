@@ -26,13 +26,12 @@ from tests import java
 
 SOURCE = Path(__file__).with_name("CountingSource.java")
 LOCK = Path(__file__).with_name(f"connect-{KAFKA}.lock")
-RUNTIME = SOURCE.parent.parent / "mirror_maker" / f"mirror-{KAFKA}.lock"
 WAIT_SECONDS = 180.0
 
 
 def class_path() -> str:
     """The source's classes, and the jars of Kafka, Connect and its file connectors."""
-    jars = [*read_lock(KAFKA), *java.locked_jars(RUNTIME), *java.locked_jars(LOCK)]
+    jars = [*read_lock(KAFKA), *read_lock(KAFKA, "mirror"), *java.locked_jars(LOCK)]
     return java.class_path(jars, SOURCE)
 
 

@@ -25,6 +25,7 @@ HERE = {"README.md", "docs/runbooks/README.md", "docs/runbooks/readers-stuck.md"
 WORLDS = {
     ("README.md", "Your own cluster"): "make test",
     ("docs/audit.md", "Audits: what is doubled, missing or torn"): "make test-long",
+    ("docs/audit.md", "end-to-end"): "make test",
     ("docs/bundle.md", "A broker's own files"): "make test-long",
     ("docs/check.md", "`eoctl check`: for cron, Prometheus and Nagios"): "make test",
     ("docs/configuration.md", "Four ways to name it"): "make test",
@@ -35,6 +36,7 @@ WORLDS = {
     ("docs/exporter.md", "`eoctl exporter`: a Prometheus endpoint"): "make test",
     ("docs/failover.md", "Over to another cluster, exactly"): "make test",
     ("docs/failover.md", "The way back"): "make test",
+    ("docs/failover.md", "Transactions that were cut"): "make test",
     ("docs/failover.md", "When the cluster is gone"): "make test",
     ("docs/flink.md", "Salvage what was lost"): "make test",
     ("docs/flink.md", "The source's offsets"): "make test",

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,9 +99,8 @@ def _yield_to_others(pid: int) -> None:
 
     Linux shares a processor by sessions first (sched(7), autogroup): `nice` alone counts in one.
     """
-    group = Path(f"/proc/{pid}/autogroup")
-    if group.exists():
-        group.write_text("12")
+    with suppress(OSError):  # elsewhere, or not allowed here: the load is only less polite
+        Path(f"/proc/{pid}/autogroup").write_text("12")
     os.setpriority(os.PRIO_PROCESS, pid, 19)
 
 

@@ -40,12 +40,15 @@ def write(producer: Any, topic: str, values: Sequence[str], partition: int = 0) 
     assert producer.flush(30) == 0
 
 
-def commit(lab: Lab, group: str, offsets: Positions, metadata: str = "") -> None:
-    """As a consumer that is no member; a coordinator that is only being made is waited for."""
+def commit(lab: Lab, group: str, offsets: Positions, metadata: str = "", epoch: int = -1) -> None:
+    """As a consumer that is no member; a coordinator that is only being made is waited for.
+
+    epoch: the leader's, which consumers commit too; -1: none.
+    """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer = Consumer(lab.client_properties() | {"group.id": group})
-    wanted = [TopicPartition(t, p, o, metadata) for (t, p), o in offsets.items()]
+    wanted = [TopicPartition(t, p, o, metadata, epoch) for (t, p), o in offsets.items()]
     end = time.monotonic() + 30
     while True:
         try:

@@ -21,7 +21,7 @@ from tests.kafka.relay import Relay, relayed
 from tests.kafka.remedying import abort
 from tests.share import fewer, only_here
 
-TIMEOUT = 3.0
+TIMEOUT = 2.0
 LATE = 7.0
 """Beyond the deadline: a process starts, and a crowded machine is slow."""
 KEYS = ("topic", "partition", "producer_id", "verdict", "last_stable_offset", "ok")
@@ -138,7 +138,7 @@ def test_a_command_ends_in_time_and_takes_nothing_for_true(
     relay.rewrite = counting = Broken(noise, NEVER, True, random.Random())
     whole = run(relay, tmp_path, *words, timeout=30)
     assert whole.status in (Exit.OK, Exit.FINDING), (whole.stdout, whole.stderr)
-    for seed in range(fewer(100, 2)):
+    for seed in range(fewer(100, 1)):
         chance = random.Random(f"{name} {seed}")
         fault, at = chance.choice(sorted(FAULTS)), chance.randrange(counting.seen)
         relay.rewrite = broken = Broken(FAULTS[fault], at, chance.random() < 0.5, chance)

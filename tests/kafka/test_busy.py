@@ -4,6 +4,7 @@ The load (`tests/kafka/busy_load.py`): Java and librdkafka clients that begin an
 a Kafka Streams application of each group protocol, whose repartition topics are purged.
 """
 
+import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -12,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eoctl.lab.breaks import break_
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from tests.conftest import Tried
 from tests.kafka.busy_load import Load, busy
 from tests.kafka.command import FAST, Ran, environment, eoctl
-from tests.kafka.conftest import REBALANCE
+from tests.kafka.conftest import REBALANCE, MakeTopic
 from tests.kafka.relay import relayed
 from tests.share import SHARE, fewer, only_here
 
@@ -34,6 +37,7 @@ WITH = ("--context", "relayed", "--timeout", "170s")
 IDS = fewer(200, 12)  # the brokers alone take half a core for 40
 RUNS = fewer(300, 4)
 ORPHANS = fewer(50, 3)
+IN_ALL_STATES = fewer(250, 12)
 AT_ONCE = fewer(6, 2)
 PATIENT = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000"}
 """Kafka's own: with the 3 s of a lab, a crowded machine has brokers fenced and leaders moved."""
@@ -78,19 +82,50 @@ def test_health_is_silence(field: tuple[Load, Look], tried: Tried) -> None:
     assert loud == []
 
 
+async def begin_and_end(client: Client, topic: str, count: int) -> None:
+    """Leave ids that have written nothing, have committed, have aborted and are open."""
+    for number in range(count):
+        owner = await Producer.init(client, f"{topic}-{number}", 300_000)
+        state = number % 4
+        if state:
+            await owner.send(topic, 0, [NewRecord(b"1")])
+        if state in (1, 2):
+            await (owner.commit() if state == 1 else owner.abort())
+
+
+@pytest.fixture
+def at_rest(lab: Lab, topic: MakeTopic) -> Iterator[int]:
+    """IN_ALL_STATES ids that do nothing meanwhile; those that are open are aborted in the end."""
+    name = topic(lab, 1, 3)
+
+    async def scenario(count: int) -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            await begin_and_end(client, name, count)
+
+    async def close() -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            for number in range(3, IN_ALL_STATES, 4):
+                await Producer.init(client, f"{name}-{number}")
+
+    asyncio.run(scenario(IN_ALL_STATES))
+    yield IN_ALL_STATES
+    asyncio.run(close())
+
+
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "number"),
     # a lost marker needs a broker that ends: a minute more
-    only_here(("orphan", "marker-lost"), "orphan"),
+    only_here([("marker-lost", 0), *(("orphan", number) for number in range(10))], ("orphan", 0)),
 )
 def test_what_is_broken_is_found_and_nothing_else(
-    field: tuple[Load, Look], lab: Lab, tried: Tried, kind: str
+    field: tuple[Load, Look], lab: Lab, at_rest: int, tried: Tried, kind: str, number: int
 ) -> None:
-    """On partitions of its own, and of all that moves meanwhile nothing."""
+    """On partitions of its own, and of all that moves or rests meanwhile nothing."""
     _, look = field
     remove_planted(lab)  # by the test before, or by a first try
     truths = break_(lab, kind, count=ORPHANS if kind == "orphan" else 1)
     tried("planted", len(truths))
+    tried("other ids", at_rest + IDS)
     planted = sorted((t.topic, t.partition, kind) for t in truths)
     ran = look("txn", "hanging", *FAST)
     assert ran.status == 1, (ran.stdout, ran.stderr)

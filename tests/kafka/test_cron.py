@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,11 @@ def run(lab: Lab, words: tuple[str, ...], around: Around) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - begun)
 
 
+@cache
+def calmly(lab: Lab, words: tuple[str, ...]) -> Ran:
+    return run(lab, words, Around())
+
+
 def told(ran: Ran) -> list[dict[str, object]]:
     """What an answer says of each thing, without ages and times."""
     return [{key: row.get(key) for key in KEYS} for row in ran.rows]
@@ -92,7 +98,7 @@ def test_the_answer_is_that_of_a_calm_surrounding(
     lab1: Lab, orphan: GroundTruth, tried: Tried, name: str
 ) -> None:
     for words in commands(orphan):
-        calm, ran = run(lab1, words, Around()), run(lab1, words, SURROUNDINGS[name])
+        calm, ran = calmly(lab1, words), run(lab1, words, SURROUNDINGS[name])
         tried("commands", 1)
         assert ran.status == calm.status, (words, ran.stderr)
         assert (told(ran), ran.json["complete"]) == (told(calm), calm.json["complete"]), words
@@ -105,7 +111,7 @@ def test_without_a_state_folder_a_look_answers_and_a_lock_is_refused(
     around = Around({"EOCTL_STATE_DIR": "/proc/no-such"})
     locked, looking = commands(orphan)[:2]
     ran = run(lab1, looking, around)
-    assert (ran.status, told(ran)) == (1, told(run(lab1, looking, Around())))
+    assert (ran.status, told(ran)) == (1, told(calmly(lab1, looking)))
     refused = run(lab1, locked, around)
     assert refused.status in (2, 3), refused.stderr
     assert "/proc/no-such" in refused.stderr
@@ -175,7 +181,7 @@ def test_a_clock_that_is_wrong_or_steps_changes_no_verdict(
     stepping.start()
     try:
         for words in (("txn", "hanging", *FAST), ("why", *FAST), ("check", *FAST)):
-            calm, ran = run(lab1, words, Around()), run(lab1, words, around)
+            calm, ran = calmly(lab1, words), run(lab1, words, around)
             tried("commands", 1)
             assert ran.status == calm.status == 1, (words, ran.stderr)
             assert verdicts(ran) == verdicts(calm), words

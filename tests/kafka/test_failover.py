@@ -257,6 +257,49 @@ def test_the_page_of_the_way_back(it: Reading, world: World) -> None:
     assert "exactly-once: 20 records of both clusters pair" in planned.text
 
 
+@follows("docs/failover.md", "Transactions that were cut")
+def test_the_page_of_what_was_cut(it: Reading, world: World, topic: MakeTopic) -> None:
+    ids, began = [ids_from(0, 20)], int(time.time() * 1000) - 3_600_000
+    others = topic(world.a), topic(world.b)
+    names = dict([(world.topic, world.mirror), others])
+    for source, copy in names.items():
+        write(world.a, source, ids, began)
+        write(world.b, copy, ids, began)
+    it.contexts({"dc1": world.a, "dc2": world.b})
+    it.names |= {"orders": world.topic, "payments": others[0]}
+    more = [word for pair in names.items() for word in ("--map", "=".join(pair))]
+    assert "0 transactions are only partly" in it.run("audit mirror-tr", 0, None, *more).text
+
+
+@pytest.mark.parametrize("lengths", [(250, 230), (300, 200), (200, 200)])
+def test_transactions_that_the_failover_cut_are_named(
+    world: World, lengths: tuple[int, int]
+) -> None:
+    """Three transactions over both partitions; the mirror came to other places in each."""
+    began = int(time.time() * 1000) - 3_600_000
+    ids = [ids_from(0, 300), ids_from(10_000, 300)]
+    write(world.a, world.topic, ids, began)
+    copies = [values[:count] for values, count in zip(ids, lengths, strict=True)]
+    write(world.b, world.mirror, copies, began, size=70)
+    mine = [visible(world.a, world.topic, p) for p in range(2)]
+    found = ("--map", f"{world.topic}={world.mirror}", "--mirror-context", "b", "--context", "a")
+    words = ("audit", "mirror-transactions", world.topic, *found, "-o", "json")
+    ran = as_published(eoctl(*words, env=world.env), "audit-mirror-transactions")
+    itself = eoctl(*words[:3], "--context", "a", "--mirror-context", "a", env=world.env)
+    assert (itself.status, "would be compared with itself" in itself.text) == (2, True)
+    is_cut = lengths != (200, 200)
+    assert (ran.status, len(ran.rows)) == (int(is_cut), int(is_cut)), ran.text
+    for row in ran.rows:
+        assert row["transactional_id"] == world.topic
+        assert [
+            (p["partition"], p["first_offset"], p["last_offset"], p["missing_from"])
+            for p in row["partitions"]
+        ] == [
+            (p, log[200][0], log[299][0], None if lengths[p] == 300 else log[lengths[p]][0])
+            for p, log in enumerate(mine)
+        ]
+
+
 def test_a_range_needs_a_choice_and_each_end_has_its_cost(world: World) -> None:
     """Records 100 to 119 are in the mirror after those up to 139: no offset is both."""
     began = int(time.time() * 1000) - 3_600_000
@@ -374,7 +417,7 @@ def test_a_real_mirror_maker(
         f"{SOURCE}.consumer.isolation.level": "read_committed",
         "b.exactly.once.source.support": "enabled" if exactly_once else "disabled",
     }
-    maker = MirrorMaker(tmp_path / "maker", lab1, lab3, name, settings)
+    maker = MirrorMaker(lab1, lab3, name, settings)
     began = int(time.time() * 1000) - 3_600_000
     size = count // partitions
     ids = [ids_from(1_000_000 * p, size) for p in range(partitions)]

@@ -9,12 +9,19 @@ import random
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from eoctl.cli.commands.audit import mirror as command
 from eoctl.lab import secure
 from eoctl.lab.cluster import Lab
+from eoctl.operations.audit import mirror_keep
+from eoctl.stores.offsets import mirror_maps
+from recovery.answers import Answer
+from recovery.errors import UnreachableError
 from tests.docs.pages import follows
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -101,6 +108,41 @@ def test_a_map_kept_twice_finds_what_groups_had_read(world: World) -> None:
         len(ids[p]) - len(set(copies[p][:500])) for p in range(2)
     ]
     assert [row["new_pairs"] for row in keep(world, file).rows] == [0, 0]
+
+
+def test_a_map_that_is_followed_grows_until_it_is_stopped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also past a round in which a cluster does not answer."""
+    began, file = int(time.time() * 1000) - 3_600_000, world.folder / "orders.map"
+    both = ((world.a, world.topic), (world.b, world.mirror))
+    for lab, name in both:
+        write(lab, name, [ids_from(0, 40)], began)
+    rounds: list[int] = []
+
+    def between(seconds: float) -> None:
+        rounds.append(sum(p.pairs for p in mirror_maps.read(file).partitions))
+        if len(rounds) == 1:
+            for lab, name in both:
+                write(lab, name, [ids_from(40, 30)], began)
+        elif len(rounds) == 3:
+            raise KeyboardInterrupt
+
+    async def but_in_the_second_round(*given: Any) -> Answer:
+        if len(rounds) == 1:
+            raise UnreachableError("nobody answers")
+        return await kept(*given)
+
+    kept = mirror_keep.keep_mirror
+    monkeypatch.setattr(mirror_keep, "keep_mirror", but_in_the_second_round)
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=between))
+    server = ("--mirror-bootstrap-server", world.b.bootstrap_servers)
+    words = ("audit", "mirror", world.topic, world.mirror, *server)
+    with pytest.raises(KeyboardInterrupt):
+        eoctl(*words, "--keep", str(file), "--follow", lab=world.a)
+    assert rounds == [40, 40, 70]
+    ran = eoctl(*words, "--follow", lab=world.a)
+    assert (ran.status, "goes with --keep" in ran.text) == (2, True)
 
 
 def test_such_a_plan_is_applied_without_the_cluster_that_is_gone(world: World) -> None:
@@ -251,12 +293,7 @@ def test_a_right_that_is_missing_is_named(
     for lab, name in ((world.a, world.topic), (world.b, world.mirror)):
         write(lab, name, [ids_from(0, 40)], began)
     group = world.group({0: 20})
-    client = secure.client_file(secure_lab.folder, "viewer", "SCRAM")
-    (tmp_path / "config.toml").write_text(
-        f'[contexts.a]\nbootstrap_servers = "{secure_lab.record.bootstrap_servers("SCRAM")}"\n'
-        f'command_config = "{client}"\n'
-        f'[contexts.b]\nbootstrap_servers = "{lab3.bootstrap_servers}"\n'
-    )
+    as_viewer(world, a=secure_lab, b=lab3)
     names = ("--map", f"{world.topic}={world.mirror}")
     file = tmp_path / "whole.map"
     assert keep(world, file).json["commits"] == 1
@@ -265,7 +302,6 @@ def test_a_right_that_is_missing_is_named(
         new = tmp_path / f"{operation}.map"
         with rights(secure_lab, "viewer", ("TOPIC", world.topic, operation), deny=True):
             assert "TOPIC_AUTHORIZATION_FAILED" in keep(world, new, status=3).text
-            # a topic that is hidden has no commits, unless it is named
             ran = world.plan(group, *names, "--topic", world.topic)
             assert (ran.status, operation in ran.text) == (3, True), ran.text
         assert not new.exists(), "nothing of it was read"
@@ -281,6 +317,79 @@ def test_a_right_that_is_missing_is_named(
     refused = plan(world, group, seen)
     assert (refused.status, "it has committed nothing" in refused.text) == (4, True)
     assert plan(world, group, file).status == 0
+
+
+CLUSTER = ("CLUSTER", "kafka-cluster", "DESCRIBE")
+
+
+def as_viewer(world: World, **labs: Lab) -> None:
+    """Contexts a and b; those of a secure lab sign in as viewer."""
+    text = ""
+    for name, lab in labs.items():
+        text += f"[contexts.{name}]\n"
+        if lab.record.spec.secure:
+            client = secure.client_file(lab.folder, "viewer", "SCRAM")
+            text += f'command_config = "{client}"\n'
+            text += f'bootstrap_servers = "{lab.record.bootstrap_servers("SCRAM")}"\n'
+        else:
+            text += f'bootstrap_servers = "{lab.bootstrap_servers}"\n'
+    (world.folder / "config.toml").write_text(text)
+
+
+def test_a_topic_that_the_user_may_not_see_is_unknown_and_not_absent(
+    secure_lab: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """DESCRIBE is denied on one topic alone: a listing leaves it out without an error."""
+    began, seen = int(time.time() * 1000) - 3_600_000, topic(secure_lab, 1)
+    hidden = topic(secure_lab, 1)
+    world = World(secure_lab, lab3, tmp_path, seen, f"dc1.{seen}")
+    as_viewer(world, a=secure_lab, b=lab3)
+    for name in (seen, hidden):
+        _create(AdminClient(lab3.client_properties()), f"dc1.{name}")
+    for lab, name in ((secure_lab, seen), (lab3, world.mirror)):
+        write(lab, name, [ids_from(0, 40)], began)
+    group = world.group({0: 20})
+    commit(secure_lab, group, {(hidden, 0): 0})
+    denied = ("TOPIC", hidden, "DESCRIBE")
+    for others in ((), (CLUSTER,)):  # with the right to list the brokers' logs, and without
+        with rights(secure_lab, "viewer", denied, *others, deny=True):
+            ran = world.plan(group)
+            assert (ran.status, f"DESCRIBE is not granted on {hidden}" in ran.text) == (3, True)
+            ran = world.plan(group, "--topic", seen)
+            assert ran.status == 0, ran.text
+            [plan] = ran.rows
+            assert [i["topic"] for i in plan["inputs"]] == [world.mirror]
+    with rights(secure_lab, "viewer", CLUSTER, deny=True):
+        [plan] = world.plan(world.group({0: 20})).rows
+        assert "topics" in {c["name"] for c in plan["checks"]}, "what may be hidden is assumed"
+    move = ("restart", "plan", "--context", "a", "--to-earliest", "--all-topics", "-o", "json")
+    with rights(secure_lab, "viewer", denied, deny=True):
+        ran = eoctl(*move, "--group", group, env=world.env)
+        assert (ran.status, f"DESCRIBE is not granted on {hidden}" in ran.text) == (3, True)
+    with rights(secure_lab, "viewer", denied, CLUSTER, deny=True):
+        [plan] = eoctl(*move, "--group", group, env=world.env).rows
+        assert [i["topic"] for i in plan["inputs"]] == [seen]
+        assert "topics" in {c["name"] for c in plan["checks"]}, "what may be hidden is assumed"
+
+
+def test_a_mirror_that_the_user_may_not_see_is_not_one_that_is_not_there(
+    secure_lab: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    began, source = int(time.time() * 1000) - 3_600_000, topic(lab3, 1)
+    world = World(lab3, secure_lab, tmp_path, source, f"{source}-dc.{source}")
+    for name in (source, "heartbeats"):
+        _create(AdminClient(secure_lab.client_properties()), f"{source}-dc.{name}")
+    as_viewer(world, a=lab3, b=secure_lab)
+    for lab, name in ((lab3, source), (secure_lab, world.mirror)):
+        write(lab, name, [ids_from(0, 40)], began)
+    group = world.group({0: 20})
+    denied = ("TOPIC", world.mirror, "DESCRIBE")
+    for others in ((), (CLUSTER,)):
+        with rights(secure_lab, "viewer", denied, *others, deny=True):
+            ran = world.plan(group)
+            assert ran.status == 3, ran.text
+            assert f"{world.mirror} may be its mirror" in ran.text
+    assert world.plan(group).status == 0
 
 
 def _made_again(lab: Lab, name: str) -> None:

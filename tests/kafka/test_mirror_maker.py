@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eoctl.lab.cluster import Lab
+from eoctl.lab.cluster import Lab, load
+from eoctl.lab.mirror import running
 from eoctl.lab.record import LabSpec
 from tests.docs.pages import follows
-from tests.kafka.command import Ran
-from tests.kafka.conftest import MakeTopic
+from tests.kafka.command import Ran, eoctl
+from tests.kafka.conftest import MakeTopic, made_topic
+from tests.kafka.planting import as_published
 from tests.kafka.reading import Reading
 from tests.kafka.test_audit_mirror import audit
 from tests.mirror_maker.maker import SOURCE, TARGET, MirrorMaker
@@ -128,7 +130,7 @@ def test_the_page(it: Reading, lab1: Lab, other: Lab, topic: MakeTopic, tmp_path
     name = topic(lab1, PARTITIONS)
     copy = f"{SOURCE}.{name}"
     settings = {f"{SOURCE}.consumer.isolation.level": "read_committed"}
-    maker = MirrorMaker(tmp_path / "maker", lab1, other, name, settings)
+    maker = MirrorMaker(lab1, other, name, settings)
     _write(lab1, name, 0, 3, 100)
     wanted = {value for p in range(PARTITIONS) for _, value in visible(lab1, name, p)}
     try:
@@ -142,6 +144,37 @@ def test_the_page(it: Reading, lab1: Lab, other: Lab, topic: MakeTopic, tmp_path
     assert it.run("audit mirror", 0, None, "-o", "json").rows == []
 
 
+def test_two_labs_and_a_mirror_maker_by_hand(lab_state: Path) -> None:
+    """Started, the same again, other settings refused, killed, started again; `down` ends it."""
+    words = ("lab", "mirror", "--name", "pair", "-o", "json")
+    labs: list[Lab] = []
+    try:
+        [row] = as_published(eoctl(*words, timeout=300), "lab-mirror").rows
+        labs = [load(f"pair-{side}") for side in (SOURCE, TARGET)]
+        contexts = ("lab-pair-a", "lab-pair-b", "running", False)
+        names = ("context", "mirror_context", "state", "exactly_once")
+        assert tuple(row[name] for name in names) == contexts
+        name = made_topic(labs[0], PARTITIONS)
+        _write(labs[0], name, 0, 2, 50)
+        end = time.monotonic() + 120
+        while _end(labs[1], f"{SOURCE}.{name}") < 100:
+            assert time.monotonic() < end, row["log"]
+            time.sleep(0.3)
+        assert eoctl(*words, timeout=300).rows == [row]
+        assert eoctl(*words, "--exactly-once", timeout=300).status == 4
+        [killed] = eoctl(*words, "--kill").rows
+        assert (killed["state"], killed["pid"]) == ("killed", None)
+        assert eoctl(*words, "--kill").status == 4
+        [again] = eoctl(*words, "--exactly-once", timeout=300).rows
+        assert (again["state"], again["exactly_once"]) == ("running", True)
+        process = running(labs[1])
+    finally:
+        for lab in labs:
+            lab.down()
+    assert process is not None
+    assert not process.alive
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_mirror_maker_that_was_killed(
     lab1: Lab, other: Lab, topic: MakeTopic, tmp_path: Path, isolation: str
@@ -149,7 +182,7 @@ def test_a_mirror_maker_that_was_killed(
     name = topic(lab1, PARTITIONS)
     copy = f"{SOURCE}.{name}"
     settings = {f"{SOURCE}.consumer.isolation.level": isolation}
-    maker = MirrorMaker(tmp_path, lab1, other, name, settings)
+    maker = MirrorMaker(lab1, other, name, settings)
     try:
         _write(lab1, name, 0, 30, 1_000)
         # it saves its positions only once it is started again: what it wrote comes twice

@@ -8,19 +8,20 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import Ran
+from tests.conftest import Tried
+from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene, producing, until, write
 from tests.kafka.restarting import STRATEGIES, Input, Life, begin, expected, fill, no_home, outcome
-from tests.share import share
+from tests.share import fewer, share
 from tests.started import started
 
 BROKER_RUNS = [pytest.param(run, marks=pytest.mark.long if run else ()) for run in range(share(12))]
@@ -86,6 +87,8 @@ class Stubborn(Life):
     stale, is dead like one that was killed: it is planned again, a few times.
     """
 
+    give_ups = GIVE_UPS
+
     def live(self, kills: Sequence[int]) -> int:
         gave_up: list[str] = []
         ahead: list[int | None] = [*kills, None]
@@ -98,7 +101,7 @@ class Stubborn(Life):
                 ahead.pop(0)
             else:
                 gave_up.append(ended.stderr[-2000:])
-                assert len(gave_up) <= GIVE_UPS, "\n".join(gave_up)
+                assert len(gave_up) <= self.give_ups, "\n".join(gave_up)
             self.between()
             self.restart()
             restarts += 1
@@ -116,13 +119,8 @@ class Stubborn(Life):
 
 
 @pytest.fixture(scope="module")
-def source(lab3: Lab) -> Input:
-    name = f"in-{uuid.uuid4().hex[:8]}"
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient(lab3.client_properties())
-    admin.create_topics([NewTopic(name, 2, 3)], operation_timeout=10)[name].result(20)
-    return fill(lab3, name, 2, 25)
+def source(lab3: Lab, topic: MakeTopic) -> Input:
+    return fill(lab3, topic(lab3, 2, 3), 2, 25)
 
 
 @pytest.mark.parametrize("run", BROKER_RUNS)
@@ -151,6 +149,52 @@ def test_brokers_killed_in_between(
     finally:
         for thread in back:
             thread.join()
+
+
+@contextmanager
+def dying(lab: Lab, chance: random.Random) -> Iterator[list[int]]:
+    """While the block runs a broker is killed, comes back, then another; yields who was killed."""
+    killed: list[int] = []
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.wait(chance.uniform(0.5, 3)):
+            killed.append(chance.choice(lab.broker_ids))
+            lab.kill(killed[-1])
+            ended.wait(chance.uniform(0, 3))
+            lab.start(killed[-1])
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        ended.set()
+        killer.join()
+
+
+@pytest.mark.trust
+@pytest.mark.timeout(3600)
+def test_a_long_copy_while_one_broker_after_the_other_dies(
+    lab3: Lab, topic: MakeTopic, tmp_path: Path, tried: Tried
+) -> None:
+    """Killed too, fenced and restarted by plans; what hangs is asked for in between."""
+    chance, records, lives = random.Random(3), fewer(50_000, 60), fewer(20, 1)
+    source = fill(lab3, topic(lab3, 2, 3), 2, records)
+    made = begin(
+        *(lab3, topic, tmp_path, "transactional", "kafka-group", [source]), replicas=3, every=20
+    )
+    life = Stubborn(made.lab, made.config, made.app_file, made.plan_file)
+    life.give_ups = GIVE_UPS * lives
+    looks: list[Ran] = []
+    life.between = lambda: looks.append(eoctl("txn", "hanging", *FAST, lab=lab3))
+    with dying(lab3, chance) as killed:
+        life.live([chance.randint(records // 4, records) for _ in range(lives)])
+    assert outcome(life) == expected(life, [source])
+    assert {look.status for look in looks} <= {0, 1, 3, 5}, looks
+    tried("records", 2 * records)
+    tried("applications killed", len(looks))
+    tried("brokers killed", len(killed))
 
 
 def test_a_record_that_is_not_replicated_yet(lab3: Lab, tmp_path: Path) -> None:

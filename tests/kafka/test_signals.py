@@ -109,7 +109,7 @@ def test_it_is_gone_and_leaves_nothing(
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            time.sleep(chance.uniform(0.5, 4))
+            time.sleep(chance.uniform(0.3, 2.5))
             over, begun = process.poll() is not None, time.monotonic()
             process.send_signal(number)
             _, stderr = process.communicate(timeout=60)

@@ -4,13 +4,16 @@ A drill is made of it, too.
 """
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from eoctl.lab import cluster
 from eoctl.lab.breaks import KINDS, break_
@@ -33,8 +36,9 @@ from recovery.inspect.observation import Settings
 from recovery.times import rfc3339
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.crashed import commit, producing, write
+from tests.kafka.crashed import Scene, commit, producing, write
 from tests.kafka.crashed import committed as committed_by
+from tests.kafka.planting import as_published
 from tests.kafka.test_breaks import librdkafka_offsets
 from tests.kafka.test_breaks_rare import committed
 from tests.kafka.test_commit_history import now
@@ -244,8 +248,89 @@ def drilled(bundle: Path, truths: Sequence[GroundTruth]) -> Iterator[Started]:
         running.end(twin.lab)
 
 
+@pytest.mark.long
+def test_an_incident_of_ones_own_is_a_drill(
+    start_lab: Callable[[LabSpec], Lab], tmp_path: Path
+) -> None:
+    """Who aborts the orphan is right, what its owner may end is left out; `--end` ends all."""
+    lab = start_lab(LabSpec(name="own", settings=dict(KINDS["overdue"].settings)))
+    [_, orphan] = made(lab, [("long", {}), ("orphan", {})])
+    bundle = str(bundled(lab, tmp_path))
+    lab.down()
+    words = ("lab", "drill", "--name", "mine")
+    began = eoctl(*words, bundle, "-o", "json", timeout=180)
+    assert began.status == 0, began.stderr
+    [row] = as_published(began, "lab-drill").rows
+    assert (row["drill"], row["page"]) == ("twin", "readers-stuck")
+    mine = cluster.load("mine")
+    assert "The bundle holds 0 records with key and value" in began.stderr
+    again = eoctl(*words, bundle, timeout=180)
+    assert again.status == 4, again.text
+    [asked] = eoctl(*words, "--ask", str(orphan.transactional_id), "-o", "json").rows
+    assert asked["answer"] == "unknown"
+    assert eoctl(*words, "--grade").status == 1
+    act = ("--execute", "--yes", *FAST)
+    pid, at = str(orphan.producer_id), str(orphan.start_offset)
+    abort = ("txn", "abort", str(orphan.topic_partition), "--pid", pid, "--start-offset", at, *act)
+    assert eoctl(*abort, lab=mine).status == 0
+    graded = eoctl(*words, "--grade", "-o", "json")
+    assert graded.status == 0, graded.text
+    results = {r["subject"]: r["result"] for r in as_published(graded, "lab-drill-grade").rows}
+    assert results == {str(orphan.topic_partition): "right"}
+    assert eoctl(*words, "--end").status == 0
+    assert "mine" not in cluster.lab_names()
+
+
+def start_at(lab: Lab, topic: str, offset: int) -> None:
+    """Delete the records below an offset."""
+    admin = AdminClient(lab.client_properties())
+    for done in admin.delete_records([confluent_kafka.TopicPartition(topic, 0, offset)]).values():
+        done.result(20)
+
+
+@pytest.mark.long
+def test_outputs_to_drop_are_counted_on_the_twin_as_here(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A pair in a group: five outputs came after it. A bundle not made for the plan is refused."""
+    scene = Scene.make(lab1, topic, tmp_path)
+    scene.commits(7, json.dumps({"output": {"topic": scene.output, "partition": 0, "offset": 7}}))
+    scene.describe(strategy="commit-pair")
+    start_at(lab1, scene.output, 3)  # within the batch that holds what is counted
+    assert scene.plan().status == 0
+    plain, mine = str(bundled(lab1, tmp_path)), str(tmp_path / "mine.eoctl")
+    refused = eoctl("lab", "rehearse", scene.plan_file, plain)
+    assert (refused.status, "not made for this plan" in refused.stderr) == (4, True)
+    made_for = eoctl("bundle", "create", mine, "--for", scene.plan_file, *FAST, lab=lab1)
+    assert made_for.status in (0, 3), made_for.stderr
+    assert "without keys and values" in made_for.text
+    ran = eoctl("lab", "rehearse", scene.plan_file, mine, "-o", "json", timeout=180)
+    assert ran.status == 0, ran.stderr
+    [row] = [r for r in ran.rows if r["group"] == scene.group]
+    assert (row["offset_before"], row["offset_after"]) == (7, 7)
+    assert "kept as a rehearsal" in ran.json["outcome"]
+    write(scene.producer, scene.output, ["one more"])
+    other = str(tmp_path / "other.eoctl")
+    eoctl("bundle", "create", other, "--for", scene.plan_file, *FAST, lab=lab1)
+    changed = eoctl("lab", "rehearse", scene.plan_file, other, timeout=180)
+    assert changed.status == 4
+    # the bundle takes what the plan counted, and the log's end: that alone refuses it
+    assert "end_offset: was 12 when planned, is 13 now" in changed.stderr, changed.stderr
+
+
+def remedied(lab: Lab, plan_file: Path) -> dict[str, str]:
+    """What became of each step of the cluster's plan of remedies; {} if it has none."""
+    where = ["--bootstrap-server", lab.bootstrap_servers]
+    eoctl("txn", "hanging", "--plan", str(plan_file), *where, *FAST)
+    if not plan_file.exists():
+        return {}
+    act = ("--execute", "--yes", "--although-it-writes", "-o", "json")
+    ran = eoctl("txn", "apply", str(plan_file), *where, *act, timeout=180)
+    return {step["target"]: step["status"] for step in ran.rows[0]["steps"]}
+
+
 @pytest.mark.parametrize("name", only_here(SCENES))
-def test_the_twin_answers_as_its_bundle(
+def test_the_twin_answers_as_its_bundle_and_ends_as_the_cluster(
     start_lab: Callable[[LabSpec], Lab], tmp_path: Path, name: str
 ) -> None:
     brokers, version, wanted = SCENES[name]
@@ -257,6 +342,9 @@ def test_the_twin_answers_as_its_bundle(
     try:
         truths = made(lab, wanted)
         bundle = bundled(lab, tmp_path)
+        plan_file = tmp_path / "plan.json"
+        steps = {} if name in RESENT else remedied(lab, plan_file)
+        ended = ends_of(lab, truths)
     finally:
         lab.down()
     with twin_for(bundle, "twin") as twin:
@@ -279,3 +367,8 @@ def test_the_twin_answers_as_its_bundle(
                 assert ends == (t.last_stable_offset, t.high_watermark)
             if t.committed_offset is not None:
                 assert committed(twin.lab, t, stable=False).offset == t.committed_offset
+        if not steps:
+            return
+        rehearsed = rehearsing.rehearse(rehearsing.read(plan_file, bundle), twin)
+        assert {s.step.target: s.status for s in rehearsed.outcome.steps} == steps
+        assert ends_of(twin.lab, truths) == ended

@@ -128,8 +128,19 @@ class Walk:
         self.see("journal entry", *(steps or ("step 1 done",)))
         self.press("Escape")
 
-    def mended(self, *truths: GroundTruth) -> None:
-        """Readers of what is committed may read each partition to its end."""
+    def verified(self, named: str) -> None:
+        """v on the newest entry that names this: each step is as the plan leaves it."""
+        self.press("7")
+        self.filtered(named)
+        self.see("done  ", "v verify")  # the entry is in the list with the next round
+        self.press("v")
+        self.see("Verify", "step 1 (", "): done;", "esc closes")
+        assert "not done" not in self.terminal.screen()
+        self.press("Escape", "Escape", "1")
+
+    def mended(self, *truths: GroundTruth, named: str = "") -> None:
+        """Verified by `v`, and readers of what is committed may read each partition to its end."""
+        self.verified(named or truths[0].topic)
         for t in truths:
             lso, end = offsets(self.lab, t.topic, t.partition)
             assert lso == end > t.high_watermark, t.topic
@@ -189,7 +200,7 @@ def test_two_marked_one_plan(walk: Walk, faults: Faults) -> None:
     walk.press("Space", "Space")
     walk.see("2 marked")
     walk.remedy("step 1 done", "step 2 done")
-    walk.mended(faults["one"], faults["two"])
+    walk.mended(faults["one"], faults["two"], named="2 transactions")
 
 
 def test_why_a_group_does_not_move(walk: Walk, faults: Faults) -> None:
@@ -238,7 +249,7 @@ def test_a_long_transaction_is_fenced_by_its_id(walk: Walk, faults: Faults) -> N
     walk.see("Timeline slow-walker", "Newest transaction", "open for")
     walk.press("Escape")
     walk.remedy()
-    walk.mended(faults["slow"])
+    walk.mended(faults["slow"], named="slow-walker")
 
 
 def test_what_was_changed_is_on_the_overview(walk: Walk, faults: Faults) -> None:

@@ -37,11 +37,10 @@ from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.observation import Settings
 from recovery.values import replace
 from tests.kafka.merging import World
-from tui import panes
 from tui.feed.asking import LiveFeed
 from tui.feed.frame import Frame
 from tui.feed.recording import Writer, read
-from tui.screens.views import OVERVIEW, Location
+from tui.unattended import follow_worst
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
@@ -72,17 +71,16 @@ def record(
     """
     path.unlink(missing_ok=True)
     settings = Settings(long_after=5_000)
-    feed = LiveFeed(context, interval=interval, settings=settings, record=path, seconds=timeout)
+    feed = LiveFeed(context, interval=interval, settings=settings, seconds=timeout)
+    feed.writer = Writer(path)
     feed.want(**(wants or {}))
     frames: list[Frame] = []
 
     def post(news: Frame | str) -> None:
         assert isinstance(news, Frame), news
         frames.append(news)
-        rows = news.tables["overview"].rows
-        if wants is None and rows:
-            story = panes.wants(news.snapshot, Location(OVERVIEW), rows[0])
-            feed.want(why=story["why"], strip=story["strip"])
+        if wants is None:
+            follow_worst(feed, news)
 
     feed.start(post)
     time.sleep(seconds)

@@ -88,7 +88,7 @@ class Counting:
 
 class CountingFeed(AskingFeed):
     def __init__(self, interval: float = 0.05) -> None:
-        super().__init__(interval, None, ascii_only=False)
+        super().__init__(interval, ascii_only=False)
         self.counting = Counting()
 
     def collection(self) -> Counting:

@@ -2,30 +2,48 @@
 
 import asyncio
 import errno
+import os
+import signal
+import subprocess
+import sys
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from eoctl.cli.main import run as main
 from eoctl.operations.dashboard.collection import Collection
-from recovery.errors import UnreachableError
+from eoctl.operations.dashboard.snapshot import Snapshot
+from recovery.errors import Exit, IncompleteError, UnreachableError
+from recovery.values import replace
 from tests.tui.driving import recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.feed.asking import AskingFeed, Feed
+from tui.feed.recording import Writer
 from tui.feed.replay import ReplayFeed
+from tui.fixed_lines import head_lines
+from tui.screens.views import OVERVIEW
+from tui.unattended import follow_worst, recorded
+from tui.widgets.lines import plain
 
 
 class Broken(AskingFeed):
     """Fails when it begins to ask."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(1.0, None, ascii_only=False)
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(1.0, ascii_only=False)
         self._error = error
 
     def collection(self) -> Collection:
         raise self._error
+
+
+def record(feed: AskingFeed, path: Path) -> None:
+    """Record without a display."""
+    feed.writer = Writer(path)
+    recorded(feed, feed.writer, print)
 
 
 def feeds() -> list[threading.Thread]:
@@ -43,7 +61,7 @@ def feeds() -> list[threading.Thread]:
         (OSError(errno.ENOSPC, "No space left on device"), "no space is left"),
     ],
 )
-def test_what_ends_a_feed_is_on_the_screen(error: Exception, said: str) -> None:
+def test_what_ends_a_feed_is_on_the_screen(error: Exception, said: str, tmp_path: Path) -> None:
     async def test() -> None:
         async with running(Broken(error)) as (app, pilot):
             await until(pilot, lambda: bool(app.failed))
@@ -52,6 +70,111 @@ def test_what_ends_a_feed_is_on_the_screen(error: Exception, said: str) -> None:
             assert app.failed[:30] in text_of(app)
 
     run(test)
+    with pytest.raises(IncompleteError, match="nothing was recorded") as raised:
+        record(Broken(error), tmp_path / "kept")
+    assert said in raised.value.sentence, "as one that records without a display"
+    assert not feeds()
+
+
+def test_a_feed_that_is_cancelled_by_something_else_says_that_it_ended(tmp_path: Path) -> None:
+    with pytest.raises(IncompleteError, match=r"internal error of eoctl.*nothing was recorded"):
+        record(Broken(asyncio.CancelledError()), tmp_path / "kept")
+
+
+def test_the_first_line_says_that_it_records_and_how_large_the_file_is(tmp_path: Path) -> None:
+    """Never while nothing is recorded: before the first snapshot, paused, after a failure."""
+    feed = AskingFeed(1.0, ascii_only=False)
+
+    def first_line(*, paused: bool = False) -> str:
+        return plain(head_lines(None, feed, OVERVIEW, 100, paused=paused)[0])
+
+    assert "RECORDING" not in first_line()
+    feed.writer = Writer(tmp_path / "kept.jsonl")
+    assert "RECORDING" not in first_line()
+    feed.writer.add(Snapshot(title="x" * 3 * 2**20, taken_at=1))
+    assert "RECORDING 3.0 MiB " in first_line()
+    assert feed.writer.size == (tmp_path / "kept.jsonl").stat().st_size
+    assert "RECORDING" not in first_line(paused=True)
+    (tmp_path / "kept.jsonl").unlink()
+    with pytest.raises(IncompleteError):
+        feed.writer.add(Snapshot(title="x", taken_at=2))
+    assert "RECORDING" not in first_line()
+    feed.writer.close()
+
+
+def test_a_recording_ends_if_its_file_is_replaced_or_its_disk_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, empty = tmp_path / "kept", Snapshot(title="", taken_at=1)
+    writer = Writer(kept)
+    kept.rename(tmp_path / "away")
+    kept.touch()
+    with pytest.raises(IncompleteError, match=r"deleted, moved or replaced.*into a new file"):
+        writer.add(empty)
+    assert not kept.read_bytes()
+    (tmp_path / "away").replace(kept)
+    writer.add(empty)
+    for blocks, ends in ((2**16, False), (2**16 - 1, True)):  # of 4096 bytes: 256 MiB
+        free = SimpleNamespace(f_bavail=blocks, f_frsize=4096)
+        monkeypatch.setattr(os, "fstatvfs", lambda _, free=free: free)
+        with pytest.raises(IncompleteError, match=r"256.*free") if ends else nullcontext():
+            writer.add(empty)
+    writer.close()
+    assert len(kept.read_bytes().splitlines()) == 3, "the header and two snapshots"
+
+
+def test_the_page_of_the_worst_finding_is_recorded_though_another_row_is_first() -> None:
+    """A broker that is down, or an id that two owners contest, is above it."""
+
+    async def test() -> None:
+        async with running(recording("incident")) as (app, _):
+            frame = app.frame
+            assert frame is not None
+            table = frame.tables["overview"]
+            first = replace(table.rows[0], key="broker 2", judged=None, opens=None)
+            table = replace(table, rows=(first, *table.rows))
+            asked: dict[str, object] = {}
+            feed = SimpleNamespace(want=lambda **changes: asked.update(changes))
+            follow_worst(feed, replace(frame, tables={"overview": table}))
+            assert asked == {"why": "orders:2", "strip": "orders:2"}
+
+    run(test)
+
+
+@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGHUP])
+def test_a_recorder_whose_cluster_never_answers_says_so_at_once_and_at_its_end(
+    ends: signal.Signals, tmp_path: Path
+) -> None:
+    where = ["--bootstrap-server", "127.0.0.1:1", "--timeout", "2s"]
+    words = [*where, "tui", "--headless", "--interval", "1s", "--record", str(tmp_path / "kept")]
+    eoctl = [sys.executable, "-m", "eoctl", *words]
+    with subprocess.Popen(eoctl, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert b"recording into" in process.stderr.readline()
+        assert b"127.0.0.1:1" in process.stderr.readline()
+        process.send_signal(ends)
+        said = process.stderr.read().decode()
+    assert process.returncode == Exit.INCOMPLETE, said
+    assert "0 with an answer of the cluster" in said
+    assert "nothing was recorded: the cluster never answered: " in said
+    assert "can be replayed" not in said
+
+
+def test_what_records_without_a_display_needs_a_new_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "there.jsonl"
+    there.touch()
+    cluster = ["--bootstrap-server", "127.0.0.1:1"]
+    for words, said in (
+        ([], "--headless: needs --record FILE"),
+        (["--replay", str(there)], "--headless: needs --record FILE"),
+        (["--record", str(there)], f"{there}: exists already; name a new file"),
+        (["--record", str(there / "in")], f"{there / 'in'}: cannot be written: Not a directory"),
+        (["--record", str(there), "--replay", str(there)], "give only one of them"),
+    ):
+        assert main([*cluster, "tui", "--headless", *words]) == Exit.USAGE
+        assert said in capsys.readouterr().err
 
 
 def test_a_recording_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -106,7 +229,7 @@ def test_one_kind_of_rounds_takes_a_twentieth_of_the_time_at_most() -> None:
         return SimpleNamespace(cost=0.04)
 
     async def test() -> None:
-        rounds = AskingFeed(0.01, None, ascii_only=True)._rounds(
+        rounds = AskingFeed(0.01, ascii_only=True)._rounds(
             ask,
             lambda _, period: periods.append(period),
         )

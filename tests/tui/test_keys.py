@@ -15,8 +15,20 @@ from eoctl.render.explain import means
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.values import replace
-from tests.tui.driving import Hands, lines_of, recording, run, running, text_of, until
-from tui.app import Dashboard
+from tests.tui.driving import (
+    RECORDINGS,
+    Hands,
+    lines_of,
+    recording,
+    run,
+    running,
+    text_of,
+    until,
+)
+from tui import fixed_lines
+from tui.app import Dashboard, Renewed
+from tui.feed.recording import read
+from tui.panes import NO_WHY, NOT_RECORDED
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
 from tui.screens.views import CHANGE, DOCTOR, JOB, LETTERS, NUMBERED, VIEWS, WHY, Location, View
 from tui.widgets.overlays import Overlay
@@ -295,20 +307,49 @@ def test_priority_keys_work_while_something_is_typed_and_over_an_overlay(key: st
 
 
 def test_what_is_typed_ahead_goes_where_it_belongs() -> None:
-    """All of it is in the queue before the first key is handled."""
-    keys = ["2", "slash", *"resedy", "enter"]
+    """All of it is in the queue before the first key is handled; the last is for another screen."""
+    keys = ["2", "slash", *"resedy", "enter", "3"]
 
     async def test() -> None:
         async with running(recording("orders")) as (app, pilot):
             for key in keys:
                 name = {"slash": "/", "enter": "\r"}.get(key, key)
                 app.post_message(events.Key(key, name))
-            await until(pilot, lambda: app.table.state.filter is not None)
-            await until(pilot, lambda: not app.prompt.display)
-            assert app.location.view.name == "partitions"
+            await until(pilot, lambda: app.location.view.name == "transactions")
+            assert not app.prompt.display
             assert len(app.screen_stack) == 1
-            assert app.table.state.filter is not None
-            assert app.table.state.filter.text == "resedy"
+            typed = app.states["partitions"].filter
+            assert typed is not None
+            assert typed.text == "resedy"
+            assert app.table.state.filter is None
+
+    run(test)
+
+
+def test_text_typed_ahead_of_two_filters_is_never_a_command() -> None:
+    """Of the second one `x` would be a remedy and `q` the end; a backspace has its place."""
+    first = ["2", "/", *"axs", "backspace", "enter", "3", "j", "/", *"xqs2", "enter"]
+    keys = [*first, ":", *"whz", "backspace", *"y x", "enter", "4", "/", "backspace", "5"]
+    named = {"/": "slash", ":": "colon", " ": "space"}
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            assert app.frame is not None
+            seen: list[str] = []
+            for name in ("retreat", "remedy"):
+                setattr(app, f"action_{name}", lambda name=name: seen.append(name))
+            for key in keys:
+                name = {"enter": "\r", "backspace": "\x7f"}.get(key, key)
+                app.post_message(events.Key(named.get(key, key), name))
+                if key == "enter":  # a message in between, as of a frame
+                    app.post_message(Renewed(app.frame))
+            await until(pilot, lambda: app.location.view.name == "groups")
+            filters = [app.states[n].filter for n in ("partitions", "transactions", "producers")]
+            assert [f.text if f else None for f in filters] == ["ax", "xqs2", None]
+            assert app.table.state.filter is None
+            assert not seen
+            assert not app.prompt.display
+            assert len(app.screen_stack) == 1
 
     run(test)
 
@@ -493,6 +534,58 @@ def test_a_recording_is_paused_and_sought() -> None:
             await pilot.press("x")
             assert len(app.screen_stack) == 1
             assert app.check_action("remedy", ()) is False
+
+    run(test)
+
+
+def test_why_in_a_recording_is_of_the_worst_finding_of_its_moment() -> None:
+    """The page that was recorded, if it is of that transaction; never one of a finding before."""
+    snapshots = list(read(RECORDINGS / "incident.jsonl"))
+    found = {s.why_about: n for n, s in enumerate(snapshots) if s.why is not None}
+    last = len(snapshots) - 1
+    mended, next_one = found["payments:1"] - 4, found["payments:1"]
+
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+
+            async def page_at(number: int) -> str:
+                app.feed.seek_to(number)
+                await until(pilot, lambda: app.frame.position[0] == number + 1)  # type: ignore
+                await pilot.pause(0.05)
+                return " ".join(app.page.text().split())
+
+            await pilot.press("6")
+            page = await page_at(last)
+            assert page.startswith("orders:2 STUCK orphan")
+            assert "because" in page
+            assert "Why orders:2 " in lines_of(app)[2]
+            await pilot.press("e")
+            told = app.screen.page.text()  # type: ignore[attr-defined]
+            assert "why orders:2" in told
+            await pilot.press("escape")
+            frame = app.frame
+            assert frame is not None
+            shown = frame.snapshot
+            assert shown.why_about == "orders:2"
+            for why, has_it in ((snapshots[next_one].why, False), (shown.why, True)):
+                app.frame = replace(frame, snapshot=replace(shown, why=why, why_about=""))
+                app.show_page()
+                page = " ".join(app.page.text().split())
+                assert app.answered == has_it
+                assert page.startswith("orders:2 STUCK orphan")
+                assert ("payments:1" in page, NO_WHY in page) == (False, not has_it)
+                title = fixed_lines.page_title(shown, app.feed, app.answer, app.place, ())
+                assert ("no answer" in title[1][0][0]) != has_it
+            for number, begins, ends in (
+                (mended, "", NOT_RECORDED),
+                (next_one, "orders:2 STUCK orphan", NO_WHY),
+            ):
+                page = await page_at(number)
+                assert snapshots[number].why_about == "payments:1", "a page of before"
+                assert page.startswith(begins)
+                where = " orders:2" if begins else ""
+                assert f"{ends} eoctl --context lab-record-incident why{where}" in page
+                assert "payments:1" not in page
 
     run(test)
 

@@ -2,9 +2,14 @@
 
 import asyncio
 import re
+import signal
+import subprocess
+import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -18,11 +23,14 @@ from eoctl.operations.dashboard.collection import LiveCollection
 from eoctl.operations.dashboard.snapshot import Round, Wants
 from eoctl.settings.context import Connect, resolve
 from recovery.answers import Answer
+from recovery.errors import Exit
 from recovery.inspect.cluster_rows import StripRow
 from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
 from tui.board.history import RECORDS_OF_ONE
 from tui.feed.asking import LiveFeed
+from tui.feed.recording import read
+from tui.feed.replay import ReplayFeed
 from tui.screens.change import ChangeScreen
 
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
@@ -60,10 +68,33 @@ class Rounds:
         return len(self.seen)
 
 
-def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> None:
+@contextmanager
+def recording_headless(lab: Lab, path: Path) -> Iterator[None]:
+    """`eoctl tui --record PATH --headless` beside what a test does; it ends as after ctrl+c."""
+    where = ["--bootstrap-server", lab.bootstrap_servers, "tui", "--headless"]
+    words = [*where, "--record", str(path), "--interval", "1s", "--sample-interval", "2s"]
+    eoctl = [sys.executable, "-m", "eoctl", *words]
+    with subprocess.Popen(eoctl, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == Exit.INTERRUPTED, said
+    assert "a look every 1s; SIGTERM or ctrl+c ends it" in said
+
+
+def number_of_page(path: Path) -> int | None:
+    """The first snapshot of a recording that has the page of orders:0."""
+    found = read(path) if path.exists() else ()
+    return next((n for n, s in enumerate(found) if s.why_about == "orders:0"), None)
+
+
+def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab, tmp_path: Path) -> None:
     # of its own: what a try leaves open would be there at the next one's first look
     lab = start_lab(LabSpec(name=f"tui-{uuid.uuid4().hex[:8]}", settings=UNCHECKED))
     break_(lab, "open", topic="well")  # some coordinator state before the first look
+    kept = tmp_path / "kept.jsonl"
 
     async def test() -> None:
         async with running(live(lab), (80, 24)) as (app, pilot):
@@ -80,10 +111,10 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
             assert truth.topic == "orders"
             assert str(hw - lso) in text_of(app)
             await until(pilot, lambda: "at stake" in app.side.text(), 30)  # its page, unasked
-            # a command is broken where the panel ends, not between words
             assert f"--start-offset{lso}" in "".join(app.side.text().split())
             await nothing_is_aborted_under_another_title(app, pilot)
             assert await asyncio.to_thread(offsets, lab, "orders", 0) == (lso, hw)
+            await until(pilot, lambda: number_of_page(kept) is not None, 60)
             await abort_it(app, pilot)
             now = await asyncio.to_thread(offsets, lab, "orders", 0)
             assert now == (hw + 1, hw + 1), "one marker, nothing else"
@@ -94,8 +125,21 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
             assert "orphan" not in text_of(app)
             assert "nothing is held back" in text_of(app) or "within their limits" in text_of(app)
 
+    async def replayed() -> None:
+        feed = ReplayFeed(kept, still=True)
+        feed.seek(1_000_000)
+        number = number_of_page(kept)
+        assert number is not None
+        async with running(feed) as (app, pilot):
+            feed.seek_to(number)
+            await until(pilot, lambda: app.frame.position[0] == number + 1)  # type: ignore
+            await pilot.press("6")
+            await until(pilot, lambda: "orders:0  STUCK  orphan" in text_of(app))
+
     try:
-        run(test)
+        with recording_headless(lab, kept):
+            run(test)
+        run(replayed)
     finally:
         lab.down()
 

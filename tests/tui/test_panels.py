@@ -9,6 +9,7 @@ from textual.command import CommandPalette
 from textual.geometry import Region, Size
 from textual.widgets import Input, OptionList
 
+from eoctl.render.width import cells
 from eoctl.render.words import age
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
@@ -16,21 +17,24 @@ from recovery.values import replace
 from tests.tui.driving import RECORDINGS, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.feed.replay import ReplayFeed
+from tui.needs import LEAST_PICTURE
 from tui.screens.views import NUMBERED, OVERVIEW, VIEWS, Location
-from tui.widgets.grid import BESIDE, WIDE, Need, regions
+from tui.widgets.grid import BESIDE, WIDE, Need, regions, stacked
 from tui.widgets.panel import Panel
+from tui.widgets.table import FRAME_LINES
+from tui.widgets.tables import NAMES, NORMAL, layout, title_of
 
-NAMES = ("table", "side", "held", "rate", "age", "ends", "changes")
+PANELS = ("table", "side", "held", "rate", "age", "ends", "changes")
 LINES = st.integers(2, 200)
 
 
-@given(st.integers(20, 320), st.integers(3, 100), st.lists(LINES, min_size=7, max_size=7))
+@given(st.integers(20, 320), st.integers(3, 100), st.lists(LINES, min_size=7, max_size=7), LINES)
 def test_panels_fill_the_screen_and_none_covers_another(
-    width: int, height: int, lines: list[int]
+    width: int, height: int, lines: list[int], most: int
 ) -> None:
-    names = NAMES if width >= BESIDE else NAMES[:2]
+    names = PANELS if width >= BESIDE else PANELS[:2]
     needs = {
-        name: Need(n, 6 if name == "table" else 4, fills=name == "held")
+        name: Need(n, 6 if name == "table" else 4, fills=name == "held", most=most)
         for name, n in zip(names, lines, strict=False)
         if name != "age" or width >= WIDE
     }
@@ -105,7 +109,7 @@ def test_ascii_edges_where_the_terminal_has_no_others() -> None:
 
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])
 def test_the_worst_finding_needs_no_key(size: tuple[int, int]) -> None:
-    """Verdict, place, age, end and next step are there; no panel is empty while another cuts."""
+    """Verdict, place, age, end and next step are there."""
 
     async def test() -> None:
         async with running(recording("incident"), size) as (app, pilot):
@@ -121,14 +125,93 @@ def test_the_worst_finding_needs_no_key(size: tuple[int, int]) -> None:
                 assert cell in row
             assert "never ends by itself" in " ".join(text.split())
             assert f"remedy       {worst.remedy.action}: " in text
-            shown = [p for p in app.panels if isinstance(p, Panel) and p.display and p.size.height]
-            rows = len(app.table.state.order)
-            cut = [p.length > p.room for p in shown] + [rows > app.table.room]
-            blank = [p.room - p.length > 3 for p in shown] + [app.table.room - rows > 3]
-            assert not any(cut) or not any(blank)
             assert "…" not in "".join(line for line in lines_of(app)[5:] if "orders:2" in line)
 
     run(test)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (200, 60)])
+def test_no_panel_has_blank_lines_while_another_cuts(size: tuple[int, int]) -> None:
+    """And no name of a usual length, verdict or number of a list is cut."""
+
+    async def test() -> None:
+        async with running(recording("incident"), size) as (app, pilot):
+            for view in (v for v in NUMBERED if v.columns):
+                app.go(Location(view))
+                await pilot.pause(0.1)
+                shown = [p for p in app.panels if isinstance(p, Panel) and p.size.area]
+                rows = len(app.table.state.order)
+                cut = [p.length > p.room for p in shown if p.display] + [rows > app.table.room]
+                blank = [p.room - p.length > 3 for p in shown if p.display]
+                blank.append(app.table.room - rows > 3)
+                assert not any(cut) or not any(blank), view.name
+                data = app.table.state.data
+                for i, size_ in layout(data, app.table.wide):
+                    column = data.columns[i]
+                    texts = [title_of(data, i), *(row.cells[i] for row in data.rows)]
+                    usual = column.widths[NORMAL] if column.kind in NAMES else 1_000
+                    if column.kind not in ("text", "spark"):
+                        assert min(max(map(cells, texts)), usual) <= size_, (view.name, column)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("width", "key", "headings"),
+    [
+        (120, "1", "WHAT WHERE HELD AGE ENDS"),
+        (120, "2", "TOPIC:PARTITION LSO HW HELD AGE BY"),
+        (120, "5", "GROUP TOPIC:PARTITION COMMITTED LAG LAG-HW"),
+        (200, "5", "GROUP TOPIC:PARTITION COMMITTED LAG LAG-HW PENDING STATE"),
+    ],
+)
+def test_the_columns_that_a_list_never_lacks(width: int, key: str, headings: str) -> None:
+    async def test() -> None:
+        async with running(recording("incident"), (width, 40)) as (app, pilot):
+            await pilot.press(key)
+            await pilot.pause(0.1)
+            heads = [set(line.replace("│", " ").split()) for line in lines_of(app)]
+            assert any(set(headings.split()) <= head for head in heads), lines_of(app)[:9]
+
+    run(test)
+
+
+def test_a_picture_is_below_a_list_that_leaves_it_room() -> None:
+    """And gone where a story or the list's rows need the lines; never beside a half-empty list."""
+
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+            for key, panel in (("2", app.held), ("3", app.rate)):
+                await pilot.press(key)
+                await until(pilot, lambda panel=panel: panel.size.height >= LEAST_PICTURE)  # type: ignore[misc]
+                before = app.table.size.height
+                assert before == len(app.table.state.order) + FRAME_LINES
+                await pilot.resize_terminal(120, 20)
+                await until(pilot, lambda panel=panel: not panel.size.area)  # type: ignore[misc]
+                assert not panel.allow_focus()
+                await pilot.resize_terminal(120, 40)
+                await until(pilot, lambda before=before: app.table.size.height == before)  # type: ignore[misc]
+                order = app.table.state.order
+                gone = order.pop()  # a row less: the picture stays where it is
+                app.arrange()
+                await pilot.pause(0.1)
+                assert app.table.size.height == before
+                order.append(gone)
+                await pilot.press("slash", *"orders", "enter")  # a filter leaves it more room
+                await until(pilot, lambda before=before: 6 <= app.table.size.height < before)  # type: ignore[misc]
+                await pilot.press("escape")
+            await pilot.press("5")
+            assert not app.held.display
+            assert not app.rate.display
+
+    run(test)
+
+
+def test_without_a_picture_the_list_has_its_lines() -> None:
+    needs = {"table": Need(11, 6, most=203), "held": Need(3, 3), "ends": Need(3, 4)}
+    assert stacked(needs, 40) == {"table": 33, "held": 3, "ends": 4}
+    few = needs | {"table": Need(11, 6, most=20)}
+    assert stacked(few, 40) == {"table": 20, "held": 3, "ends": 17}
 
 
 class Asked(ReplayFeed):
@@ -261,11 +344,11 @@ def test_titles_carry_the_number_of_rows() -> None:
                 rows = app.table.state.data.rows
                 number = sum(bool(r.mark) for r in rows) if view is OVERVIEW else len(rows)
                 wanted = f"─ {view.list_title} {number} "
-                assert title_of(app).startswith(wanted), view.name
+                assert edge_of(app).startswith(wanted), view.name
 
     run(test)
 
 
-def title_of(app: Dashboard) -> str:
+def edge_of(app: Dashboard) -> str:
     """The upper edge of the list, after its corner."""
     return "".join(segment.text for segment in app.table.render_line(0))[1:]

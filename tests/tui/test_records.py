@@ -15,6 +15,7 @@ from tests.kafka.conftest import made_topic
 from tests.tui.driving import lines_of, run, running, text_of, until
 from tests.tui.test_lab import StartLab
 from tui.feed.asking import LiveFeed
+from tui.feed.recording import Writer
 from tui.screens.records import Records
 
 HOSTILE = b"\x1b[31m[/x]"
@@ -48,7 +49,9 @@ def held(lab: Lab) -> Iterator[tuple[str, str]]:
 def feed(lab: Lab, *, record: Path | None = None, show_records: bool = True) -> LiveFeed:
     context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
     context = replace(context, show_records=show_records)
-    return LiveFeed(context, interval=1.0, seconds=5.0, sample_interval=0.5, record=record)
+    made = LiveFeed(context, interval=1.0, seconds=5.0, sample_interval=0.5)
+    made.writer = Writer(record) if record is not None else None
+    return made
 
 
 def test_records_are_read_when_the_key_is_pressed(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eoctl.settings.context import Context
     from recovery.inspect.observation import Settings
     from tui.feed.frame import Builder, Frame
+    from tui.feed.recording import Writer
 
 INTERVALS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 LEAST_SHARE = 20  # each of two rounds waits so many times its cost: 10% together
@@ -30,7 +31,7 @@ Post = Callable[["Frame | str"], None]
 """Takes a frame, or the sentence of an error that ends the feed."""
 
 
-def why_it_ended(error: Exception) -> str:
+def why_it_ended(error: BaseException) -> str:
     """Return the sentence that the screen shows for the end of a feed: the data is frozen."""
     from eoctl.render.sanitise import visible
     from eoctl.settings.folders import full_disk
@@ -76,15 +77,15 @@ ONCE = ("doctor", "growth", "commits")
 
 
 class AskingFeed:
-    """Asks a collection in a thread. record: also keep every snapshot in this file."""
+    """Asks a collection in a thread. writer: set before the start, keeps every snapshot."""
 
     replay = False
     label = ""
 
-    def __init__(self, interval: float, record: Path | None, *, ascii_only: bool) -> None:
+    def __init__(self, interval: float, *, ascii_only: bool) -> None:
         self.interval = interval
         self.next_look: int | None = None
-        self._record = record
+        self.writer: Writer | None = None
         self.ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
         self._paused = False
@@ -106,13 +107,13 @@ class AskingFeed:
         self._thread = threading.Thread(target=self._run, args=(post,), name="feed", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """End and close the connections. Waits a moment, never for a broker."""
+    def stop(self, seconds: float = 1.0) -> None:
+        """End and close the connections. Waits a moment (seconds), never for a broker."""
         self._stopped = True
         if self._task is not None:
             self._call(self._task.cancel)
         if self._thread is not None:
-            self._thread.join(1.0)
+            self._thread.join(seconds)
 
     def want(self, **changes: object) -> None:
         """Ask at once for what only this screen needs (fields of Wants)."""
@@ -175,19 +176,19 @@ class AskingFeed:
 
         try:
             asyncio.run(main())
-        except asyncio.CancelledError:
-            pass
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if not self._stopped:
                 post(why_it_ended(error))
+        finally:
+            if self.writer is not None:
+                self.writer.close()
 
     async def _collect(self, post: Post) -> None:
         from eoctl.operations.dashboard.snapshot import Wants
         from tui.feed.frame import Builder
-        from tui.feed.recording import Writer
 
         collection = self._collection = self.collection()
-        writer = None if self._record is None else Writer(self._record)
+        writer = self.writer
         state = _State(collection.empty(), Builder(ascii_only=self.ascii_only))
 
         def done(kind: str, finished: "Round", period: float | None) -> None:
@@ -215,8 +216,6 @@ class AskingFeed:
             )
         finally:
             collection.close()
-            if writer is not None:
-                writer.close()
 
     async def _examine(self, collection: "Collection", done: Callable[["Round"], None]) -> None:
         """Ask doctor, count, or read commits when a screen opens, and when a key asks there."""
@@ -274,10 +273,9 @@ class LiveFeed(AskingFeed):
         seconds: float = 10.0,
         settings: "Settings | None" = None,
         sample_interval: float = 5.0,
-        record: Path | None = None,
         ascii_only: bool = False,
     ) -> None:
-        super().__init__(interval, record, ascii_only=ascii_only)
+        super().__init__(interval, ascii_only=ascii_only)
         self.context = context
         self.sample_interval = sample_interval
         self._seconds = seconds
@@ -304,7 +302,7 @@ class BundleFeed(AskingFeed):
     def __init__(
         self, path: Path, *, settings: "Settings | None" = None, ascii_only: bool = False
     ) -> None:
-        super().__init__(1.0, None, ascii_only=ascii_only)
+        super().__init__(1.0, ascii_only=ascii_only)
         self._paused = True
         self._path = path
         self._limits = settings

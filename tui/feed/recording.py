@@ -5,6 +5,7 @@ line before is written as `=`. So reading a line requires the lines before it.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from json.decoder import JSONArray  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
@@ -15,13 +16,14 @@ from msgspec import to_builtins
 from msgspec.structs import astuple
 
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
+from eoctl.render.words import size as words_of
 from recovery.answers import Answer
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
 from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.errors import UsageError
+from recovery.errors import IncompleteError, UsageError
 from recovery.inspect.cluster_rows import (
     BrokerRow,
     HistoryRow,
@@ -67,10 +69,21 @@ _PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)
 SAME = "="
 
 
+RESERVE = 256 * 2**20
+"""Bytes that a recording leaves free on its disk: others write there, too."""
+
+
 class Writer:
-    """Appends snapshots to a new file. Raises UsageError if the file cannot be created."""
+    """Appends snapshots to a new file. Raises UsageError if the file cannot be created.
+
+    size: bytes written. snapshots: how many; answered: of these, those with the cluster's newest
+    answer. recording: False before the first snapshot, and once it failed or was closed.
+    """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = self.snapshots = self.answered = 0
+        self.recording = False
         try:
             self._file: TextIO = path.open("x", encoding="ascii")
         except OSError as error:
@@ -81,16 +94,48 @@ class Writer:
         self._write({"schema": SCHEMA})
 
     def add(self, snapshot: Snapshot) -> None:
-        """Write one snapshot and flush it: what was seen must survive a crash."""
+        """Write one snapshot and flush it: what was seen must survive a crash.
+
+        Raises IncompleteError if the file is no longer at its path, or the disk is nearly full.
+        """
+        self.recording = False
+        self._check()
         self._write(packed(snapshot, self._last))
         self._last = snapshot
+        self.snapshots += 1
+        self.answered += snapshot.partitions is not None and not snapshot.silent
+        self.recording = True
 
     def close(self) -> None:
+        self.recording = False
         self._file.close()
 
+    def _check(self) -> None:
+        number = self._file.fileno()
+        try:
+            there = os.path.samestat(self.path.stat(), os.fstat(number))
+        except OSError:
+            there = False
+        where = str(self.path)
+        if not there:
+            raise IncompleteError(
+                "the recording was deleted, moved or replaced, and has ended",
+                where=where,
+                remedy="record into a new file",
+            )
+        disk = os.fstatvfs(number)
+        if disk.f_bavail * disk.f_frsize < RESERVE:
+            raise IncompleteError(
+                f"the recording has ended: less than {words_of(RESERVE)} are free on its disk",
+                where=where,
+                remedy="make space, and record into a new file",
+            )
+
     def _write(self, value: object) -> None:
-        self._file.write(json.dumps(value, separators=(",", ":")) + "\n")
+        line = json.dumps(value, separators=(",", ":")) + "\n"
+        self._file.write(line)
         self._file.flush()
+        self.size += len(line)
 
 
 def packed(s: Snapshot, before: Snapshot | None) -> dict[str, object]:

@@ -23,7 +23,7 @@ from tui.widgets.shared_rows import (
 )
 from tui.widgets.table import MARK_ROLES
 from tui.widgets.tables import MARK, TableData, TableRow, table_data, urgency
-from tui.widgets.text import in_chunks, wrapped
+from tui.widgets.text import command_lines, wrapped
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -122,7 +122,7 @@ def finding_lines(row: DoctorRow, width: int) -> list[Line]:
     if row.command is not None:
         says = "the change, with a tool of Kafka; nothing here runs it:"
         lines += [(), *(((part, "dim"),) for part in wrapped(says, width - 1, " "))]
-        lines += [((part, "key"),) for part in in_chunks(row.command, width - 4)]
+        lines += [((part, "key"),) for part in command_lines(row.command, width)]
     return lines
 
 

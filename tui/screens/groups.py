@@ -94,7 +94,8 @@ def group_page(s: "Snapshot | None", group: str, width: int) -> list[Line]:
         if not lines:
             lines = [((" no commit of it is left in __consumer_offsets", "dim"),)]
         return lines
-    lines += [((part, "dim"),) for part in wrapped(commits.COMMITS.summary(answer), width - 1, " ")]
+    for text in (commits.COMMITS.summary(answer), *map(visible, answer.notes)):
+        lines += [((part, "dim"),) for part in wrapped(text, width - 1, " ")]
     lines += [(), *commit_lanes(rows, answer.collected_at, width)]
     lines += _standing_out(rows, width)
     lines += [(), ((" newest commits", "title"),), *_newest(rows, width)]

@@ -20,7 +20,7 @@ from tui.screens.keys import COMMANDS, KEYS, exists
 from tui.screens.views import NUMBERED, View
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
-from tui.widgets.text import error_lines, in_chunks, wrapped
+from tui.widgets.text import command_lines, error_lines, wrapped
 from tui.widgets.timeline import newest_transaction, transaction_lines
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def closing_lines(row: WhyRow, width: int) -> list[Line]:
             lines += [((part, "dim"),) for part in wrapped(b.text, width - 1, " ")]
         elif b.kind == "command":
             # can be copied with `e`: on the screen the line may wrap
-            lines += [((part, "key"),) for part in in_chunks(b.text, width - 4)]
+            lines += [((part, "key"),) for part in command_lines(b.text, width)]
         else:
             lines += labelled_lines(((b.label, b.text),), width)
     return lines

@@ -19,12 +19,17 @@ Column = tuple[int, tuple[str, ...]]
 class Need(Value):
     """What a panel has to show, in lines with its edge.
 
-    least: without so many lines it is left out. fills: it takes what the others leave.
+    least: without so many lines it is left out. fills: it takes what the others leave. spare: it is
+    left out unless the others have all their lines. most: what it could show, if nothing fills.
+    share: of the width, in percent, that its column has; 0: what is usual.
     """
 
     lines: int
     least: int
     fills: bool = False
+    spare: bool = False
+    most: int = 0
+    share: int = 0
 
 
 Needs = Mapping[str, Need]
@@ -37,7 +42,7 @@ def columns(width: int, names: Sequence[str]) -> tuple[Column, ...]:
     if width < BESIDE:
         return ((100, ("table", "side")),)
     if "ends" not in names:
-        return ((56, ("table",)), (44, ("side", "heat")))
+        return ((56, ("table", "held", "rate")), (44, ("side", "heat")))
     if width < WIDE:
         return ((56, ("table", "held", "ends")), (44, ("side", "rate", "changes")))
     return ((38, ("table", "age", "ends", "changes")), (34, ("side",)), (28, ("held", "rate")))
@@ -50,6 +55,7 @@ def regions(size: Size, needs: Needs) -> dict[str, Region]:
     parts = columns(size.width, tuple(needs))
     for number, (share, names) in enumerate(parts):
         last = number == len(parts) - 1
+        share = needs[names[0]].share or share
         width = size.width - x if last else size.width * share // 100
         y = 0
         for name, high in stacked({n: needs[n] for n in names if n in needs}, size.height).items():
@@ -64,7 +70,7 @@ def stacked(needs: Needs, height: int) -> dict[str, int]:
 
     If not all have room, the list has it first, then those that need little.
     """
-    shown = dict(needs)
+    shown = {n: need for n, need in needs.items() if not need.spare or _fits(needs, height)}
     while len(shown) > 1 and sum(n.least for n in shown.values()) > height:
         filling = [name for name, need in shown.items() if need.fills]
         del shown[filling[-1] if filling else list(shown)[-1]]
@@ -72,11 +78,22 @@ def stacked(needs: Needs, height: int) -> dict[str, int]:
     for name in sorted(shown, key=lambda n: (n != "table", shown[n].lines)):
         more = shown[name].lines - lines[name]
         lines[name] += max(0, min(more, height - sum(lines.values())))
-    filling = [name for name, need in shown.items() if need.fills] or list(shown)[-1:]
+    filling = [name for name, need in shown.items() if need.fills]
     rest = height - sum(lines.values())
+    if not filling:
+        for name, need in shown.items():
+            more = max(0, min(need.most - lines[name], rest))
+            lines[name] += more
+            rest -= more
+        filling = list(shown)[-1:]
     for number, name in enumerate(filling):
         lines[name] += rest // len(filling) + (number < rest % len(filling))
     return lines
+
+
+def _fits(needs: Needs, height: int) -> bool:
+    """Return True if every panel has all its lines, and what is spare its least."""
+    return sum(need.least if need.spare else need.lines for need in needs.values()) <= height
 
 
 class Panels(Widget):

@@ -24,6 +24,7 @@ MARK_ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 HEAD_LINES = 2  # the edge with the panel's title, the columns' titles
 FRAME_LINES = HEAD_LINES + EDGE
 MOST_DRAWN = 500  # rows whose drawing is kept
+LEADS = 1  # the column after the mark has its colour: the eye finds the row before it reads
 
 
 class Table(Edged, can_focus=True):
@@ -253,7 +254,7 @@ class Table(Edged, can_focus=True):
         used = GUTTER
         for i, size in self._layout:
             column = state.data.columns[i]
-            drawn = style(theme, _role(column, row, base), under)
+            drawn = style(theme, _role(column, row, base, leads=i == LEADS), under)
             if here and i == state.column and column.kind not in ("mark", "spark"):
                 drawn += style(theme, "cell")
             gap = min(1 if column.kind == "mark" else 2, max(0, width - used - size))
@@ -328,10 +329,10 @@ def joined(parts: Sequence[tuple[str, Style]]) -> list[Segment]:
     return made
 
 
-def _role(column: Column, row: TableRow, base: str) -> str:
+def _role(column: Column, row: TableRow, base: str, *, leads: bool) -> str:
     if base == "gone":
         return base
-    if column.kind == "mark":
+    if column.kind == "mark" or (leads and base == "text"):
         return MARK_ROLES.get(row.mark, base)
     if column.kind == "spark":
         return "spark"

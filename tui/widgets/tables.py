@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # for sparklines, ASCII and not, lowest first
 NARROW, NORMAL, WIDE = range(3)
 GUTTER = 2  # cursor and selection
-WORTH: tuple[frozenset[CellKind], ...] = (frozenset({"partition", "name"}), frozenset({"text"}))
+NAMES: frozenset[CellKind] = frozenset({"partition", "name"})
+WORTH: tuple[frozenset[CellKind], ...] = (NAMES, frozenset({"text"}))
 """Whose cells get room first where some are cut. Numbers and words never are."""
 MARK = Column("mark", "", "mark", widths=(2, 2, 2))
 
@@ -110,12 +111,14 @@ def table_data(
 def _wanted(column: Column, texts: Sequence[str]) -> int:
     """Return how many cells a column needs for these; of 100,000 only those not ASCII are measured.
 
-    One name of 249 characters takes no room from what stands beside it.
+    One name of 249 characters takes no room from what stands beside it: no more than is usual.
     """
     if column.kind == "spark" or not texts:
         return 0
     wide = sorted(len(t) if t.isascii() else cells(t) for t in texts)
-    return wide[-1] if _never_cut(column) else wide[-(-len(wide) * 9 // 10) - 1]
+    nine_in_ten = wide[-(-len(wide) * 9 // 10) - 1]
+    usual = column.widths[NORMAL] if column.kind in NAMES else 0
+    return wide[-1] if _never_cut(column) else max(nine_in_ten, min(wide[-1], usual))
 
 
 def _never_cut(column: Column) -> bool:
@@ -125,9 +128,10 @@ def _never_cut(column: Column) -> bool:
 def layout(data: TableData, width: int) -> list[tuple[int, int]]:
     """Return (column's index, its cells) of the columns shown at this width, left to right.
 
-    If they are too wide, columns are left out from the right, never the first two. What is left
-    goes to names that are cut, then keeps numbers from moving as they grow, then to columns that
-    grow.
+    If they are too wide, columns that do not grow are left out from the right, never the first two,
+    until names of a usual size have their room; then names are cut, then others are left out. What
+    is left goes to names that are cut, then keeps numbers from moving as they grow, then to columns
+    that grow.
     """
     step = breakpoint_of(width)
     full = {i: c.widths[step] for i, c in enumerate(data.columns) if c.widths[step]}
@@ -146,7 +150,10 @@ def layout(data: TableData, width: int) -> list[tuple[int, int]]:
     while len(sizes) > 2 and spare() < 0:
         # the rightmost that does not grow goes first: the one that grows is the name
         fixed = [i for i in list(sizes)[2:] if not data.columns[i].grow]
-        del sizes[fixed[-1] if fixed else list(sizes)[-1]]
+        if not fixed and (roomy := [i for i in sizes if _is_roomy(data, i, sizes[i], full[i])]):
+            sizes |= {i: full[i] for i in roomy}
+        else:
+            del sizes[fixed[-1] if fixed else list(sizes)[-1]]
     for kinds in WORTH:
         widen({i: wanted[i] for i in sizes if data.columns[i].kind in kinds})
     widen(full)
@@ -162,7 +169,14 @@ def _least(data: TableData, i: int, size: int, wanted: int) -> int:
     column = data.columns[i]
     if column.right and data.widest:
         return max(wanted, len(_title(data, column)))
+    if column.kind in NAMES and data.widest:  # before the columns right of it, up to a usual size
+        usual = column.widths[NORMAL]
+        return max(size, min(max(wanted, len(_title(data, column))), usual))
     return max(size, wanted if _never_cut(column) else 0, len(_title(data, column)) * column.right)
+
+
+def _is_roomy(data: TableData, i: int, size: int, least: int) -> bool:
+    return data.columns[i].kind in NAMES and size > least
 
 
 def gaps(data: TableData, shown: Sequence[tuple[int, int]]) -> int:

@@ -28,10 +28,9 @@ def error_lines(errors: Iterable[ErrorRow], width: int, *, named: bool = False) 
     ]
 
 
-def in_chunks(command: str, width: int) -> list[str]:
-    """Return a command on lines of `width` cells after their indent, broken anywhere."""
-    width = max(width, 20)
-    return [f"   {command[n : n + width]}" for n in range(0, len(command), width)]
+def command_lines(command: str, width: int) -> list[str]:
+    """Return a command on lines of `width` cells, broken between its words where they fit."""
+    return wrapped(command, width - 1, "   ")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:

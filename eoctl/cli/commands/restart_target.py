@@ -137,17 +137,7 @@ class AdHocTarget(Ranked):
             raise UsageError("name topics with --topic, or give --all-topics")
         if self.at is not None and self.at not in ENDS:
             raise UsageError(f"must be {' or '.join(ENDS)}", where="--at")
-        names = {}
-        for text in self.names or ():
-            topic, _, copy = text.partition("=")
-            for name in (topic, copy):
-                if parse_selector(name, where="--map").literal != name:
-                    raise UsageError(
-                        f"{quoted(text)} does not name two topics",
-                        where="--map",
-                        remedy="write TOPIC=MIRROR",
-                    )
-            names[topic] = copy
+        names = mirrors_named(self.names)
         assert self.group is not None
         assert self.from_cluster
         maps = _maps(self.from_cluster)
@@ -210,6 +200,22 @@ def _maps(sources: Sequence[str]) -> tuple[Path, ...]:
                 where="--from-cluster",
             )
     return tuple(map(Path, sources))
+
+
+def mirrors_named(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return the mirrors that `--map TOPIC=MIRROR` names. Raises UsageError."""
+    names = {}
+    for text in texts or ():
+        topic, _, copy = text.partition("=")
+        for name in (topic, copy):
+            if parse_selector(name, where="--map").literal != name:
+                raise UsageError(
+                    f"{quoted(text)} does not name two topics",
+                    where="--map",
+                    remedy="write TOPIC=MIRROR",
+                )
+        names[topic] = copy
+    return names
 
 
 def _is_file(name: str) -> bool:

@@ -1,18 +1,21 @@
 """`tui`: the dashboard."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, option
+from eoctl.cli.progress import note
 from recovery.errors import Exit, UsageError
 from recovery.times import duration
 
 if TYPE_CHECKING:
     from eoctl.settings.context import Context
-    from tui.feed.asking import Feed
+    from tui.feed.asking import AskingFeed, Feed
+    from tui.feed.recording import Writer
 
 
 def tui(
@@ -26,14 +29,22 @@ def tui(
     replay: Annotated[
         Path | None, option("--replay FILE", "play a recording back; a bundle is opened, too")
     ] = None,
+    headless: Annotated[
+        bool, option("--headless", "with --record: without a display, until it is stopped")
+    ] = False,
     no_mouse: Annotated[bool, option("--no-mouse", "leave the mouse to the terminal")] = False,
 ) -> int:
     """The dashboard: what is held, by what, since when, and the way out; all day on one screen.
 
     Looks, at most a tenth of the time; changes only what you plan there and then confirm by a word.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("needs a terminal", remedy="eoctl status --watch writes to a pipe")
+    if headless and record is None:
+        raise UsageError("needs --record FILE", where="--headless")
+    if not (headless or (sys.stdin.isatty() and sys.stdout.isatty())):
+        raise UsageError(
+            "needs a terminal",
+            remedy="--record FILE --headless records without one; eoctl status --watch prints",
+        )
     for size in ("COLUMNS", "LINES"):
         os.environ.pop(size, None)  # Textual would believe them, and hear of no resize
     bundle = connection.bundle()
@@ -53,14 +64,13 @@ def tui(
     if theme not in THEMES:
         raise UsageError(f"no theme {theme!r}", where="--theme", remedy=", ".join(THEMES))
 
-    def live(context: "Context", kept: Path | None) -> "Feed":
+    def live(context: "Context") -> LiveFeed:
         return LiveFeed(
             context,
             interval=seconds,
             seconds=connection.seconds(10.0) or 10.0,
             settings=limits.settings(context),
             sample_interval=limits.interval,
-            record=kept,
             ascii_only=ascii_only,
         )
 
@@ -69,7 +79,7 @@ def tui(
 
         if not name:
             raise UsageError("which context?", remedy=":ctx NAME")
-        return live(resolve(Connect(context=name)), None)
+        return live(resolve(Connect(context=name)))
 
     if replay is not None and not replay.is_file():
         raise UsageError("no such recording", where=str(replay))
@@ -89,7 +99,14 @@ def tui(
     else:
         if record is not None and record.exists():
             raise UsageError("exists already", where=str(record), remedy="name a new file")
-        app = Dashboard(live(connection.one(), record), theme=theme, connect=connect)
+        feed = live(connection.one())
+        if record is not None:
+            from tui.feed.recording import Writer
+
+            feed.writer = Writer(record)  # before anything is asked, and after the context
+            if headless:
+                _record(feed, feed.writer, interval)
+        app = Dashboard(feed, theme=theme, connect=connect)
     copied = app.run(mouse=not no_mouse)
     if copied:
         from eoctl.render.sanitise import visible
@@ -99,3 +116,14 @@ def tui(
     if app.return_code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
     return app.return_code or Exit.OK
+
+
+def _record(feed: "AskingFeed", writer: "Writer", interval: str) -> None:
+    """Record until a signal ends it. Raises KeyboardInterrupt or IncompleteError."""
+    from tui.unattended import recorded
+
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))  # as the dashboard
+    says = f"recording into {writer.path}, a look every {interval}; SIGTERM or ctrl+c ends it"
+    note(f"eoctl: {says}")
+    recorded(feed, writer, note)

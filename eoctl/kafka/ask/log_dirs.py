@@ -1,14 +1,22 @@
-"""Ask leaders how many bytes their logs have (DescribeLogDirs, KIP-113)."""
+"""Ask brokers for their logs: how many bytes, and of which topics (DescribeLogDirs, KIP-113)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from eoctl.kafka.connection import messages
-from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, by_leader, missing_broker
+from eoctl.kafka.connection.cluster import (
+    PROBE_TOPIC,
+    Cluster,
+    PartitionMetadata,
+    by_leader,
+    missing_broker,
+)
 from recovery.facts import Missing, TopicPartition
+from recovery.values import Value
 
 HIDDEN = "the sizes of its logs are hidden: DESCRIBE on the cluster is not granted"
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
 REFUSED = "CLUSTER_AUTHORIZATION_FAILED"
 
 
@@ -49,6 +57,42 @@ async def log_sizes(
     return sizes, missing
 
 
+class Denied(Value):
+    """topics: those that are hidden, as DESCRIBE is denied. all_known: every broker that a listed
+    topic names has described all of its logs, and none has others."""
+
+    topics: tuple[str, ...]
+    all_known: bool
+
+
+NONE_DENIED = Denied((), all_known=True)
+
+
+async def denied_topics(cluster: Cluster, likely: Collection[str] = ()) -> Denied:
+    """Return the topics that a listing leaves out, although a made-up name may be described.
+
+    A DENY on one topic hides it without an error. Brokers name the topics of all of their logs to
+    those who may DESCRIBE the cluster, as far as brokers and disks answer. Of other names they only
+    say whether they are denied: likely = names to ask for, which need not exist. Where a made-up
+    name is denied, that says nothing.
+    """
+    shown = (await cluster.metadata(None)).topics
+    question = messages.DescribeLogDirsRequest(topics=None)
+    answers, failures = await cluster.ask_each(
+        {b: partial(cluster.ask, b, question, least=1, most=4) for b in cluster.brokers}
+    )
+    replicas = {r for topic in shown.values() for p in topic.partitions for r in p.replicas}
+    away = replicas - cluster.brokers.keys()
+    all_known = not failures and not away and all(map(_is_complete, answers.values()))
+    named = {key.topic for answer in answers.values() for key in _sizes(answer)}
+    unknown = sorted((named | set(likely)) - shown.keys())
+    asked = (await cluster.metadata([*unknown, PROBE_TOPIC])).topics
+    denied = {name for name, topic in asked.items() if topic.error == DENIED}
+    if PROBE_TOPIC in denied:
+        denied &= named
+    return Denied(tuple(sorted(denied)), all_known)
+
+
 def _question(partitions: Iterable[PartitionMetadata]) -> Any:
     request = messages.DescribeLogDirsRequest
     grouped: dict[str, list[int]] = {}
@@ -67,6 +111,11 @@ def _refusal(answer: Any) -> str | None:
     if code:
         return messages.error_name(code)
     return None if answer.results else REFUSED
+
+
+def _is_complete(answer: Any) -> bool:
+    """Return True if every log directory is described: a failed disk is not."""
+    return _refusal(answer) is None and not any(one.error_code for one in answer.results)
 
 
 def _sizes(answer: Any) -> Mapping[TopicPartition, int]:

@@ -29,6 +29,7 @@ _LATE_SECONDS = 5.0
 _QUEUE_SECONDS = 0.5
 _STABLE_SECONDS = 0.3
 _ANY = -1  # librdkafka's RD_KAFKA_PARTITION_UA
+_POSITION = "its position was not taken"
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 _DENIED = (
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
@@ -185,7 +186,7 @@ class Writer:
             for partition, p in positions.items()
         ]
         self._call(
-            "its position was not taken",
+            _POSITION,
             self._bounded,
             self._producer.send_offsets_to_transaction,
             partitions,
@@ -278,6 +279,8 @@ class Writer:
         if name in _DENIED:
             named = self._group if name.startswith("GROUP") else self.transactional_id
             right = "grant WRITE on the output topic"
+            if what == _POSITION:  # it may be the first to hear of records that were refused
+                right += ", and READ on the topic of that position"
             if not name.startswith("TOPIC"):
                 right = missing_right(name, named) or right
             return RefusedError(

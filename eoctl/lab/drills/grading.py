@@ -1,11 +1,12 @@
 """Read what became of a drill's cases from the brokers' logs and from the journal."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.client import Client
 from eoctl.lab.drills import judge, work
+from eoctl.lab.drills.catalogue import OWN
 from eoctl.lab.drills.drill_state import Case, DrillState
 from eoctl.lab.drills.judge import Ending, Fence
 from eoctl.lab.lab_tables import DrillGradeRow
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
 
 COMMIT = 1  # the type in a control record's key (KIP-98)
+NEVER = 2**63  # epoch ms
 
 
 def grade(lab: "Lab", state: DrillState) -> tuple[list[DrillGradeRow], list[ErrorRow]]:
@@ -43,7 +45,7 @@ async def _grade(
                 elif case.producer_id is None:
                     rows.append(work.grade(lab, case))
                 else:
-                    ending = await _ending(client, case)
+                    ending = await _ending(client, case, asked_at(state, case))
                     rows.append(
                         judge.transaction(case, ending, fences.get(str(case.transactional_id)))
                     )
@@ -65,8 +67,21 @@ def _error(case: Case, error: WireError | EoctlError) -> ErrorRow:
     )
 
 
-async def _ending(client: Client, case: Case) -> Ending:
-    """Read the log from the transaction's first batch to the first marker after it."""
+def asked_at(state: DrillState, case: Case) -> int | None:
+    """Return when a trainee who ends a transaction had to ask at the latest, epoch ms.
+
+    None: no time; its owner or coordinator may have ended it, which a twin's do not.
+    """
+    if state.drill != OWN.name:
+        return None
+    return state.questions.get(str(case.transactional_id), NEVER)
+
+
+async def _ending(client: Client, case: Case, asked_at: int | None) -> Ending:
+    """Read the log from the transaction's first batch to the first marker after it.
+
+    asked_at: see `asked_at`.
+    """
     assert case.topic is not None
     assert case.partition is not None
     assert case.start_offset is not None
@@ -80,7 +95,9 @@ async def _ending(client: Client, case: Case) -> Ending:
         [marker] = batch
         key = bytes(marker.key)
         outcome = int.from_bytes(key[2:4], "big")
-        return Ending("commit" if outcome == COMMIT else "abort", records, batch.base_offset)
+        unasked = asked_at is not None and marker.timestamp < asked_at
+        decided: Literal["commit", "abort"] = "commit" if outcome == COMMIT else "abort"
+        return Ending(decided, records, batch.base_offset, unasked)
     return Ending(None, records)
 
 

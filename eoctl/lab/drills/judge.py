@@ -29,12 +29,14 @@ WANTED = {
 class Ending(Value):
     """How the log says that a transaction ended. outcome: None while it is open.
 
-    records: how many it wrote there, up to its marker. marker: the marker's offset.
+    records: how many it wrote there, up to its marker. marker: the marker's offset. unasked: nobody
+    but the trainee can have ended it, whose owner had not been asked by then.
     """
 
     outcome: Literal["commit", "abort"] | None
     records: int
     marker: int | None = None
+    unasked: bool = False
 
     def __str__(self) -> str:
         return "open" if self.outcome is None else f"{self.outcome} at offset {self.marker}"
@@ -84,8 +86,8 @@ def transaction(case: Case, ending: Ending, fence: Fence | None = None) -> Drill
         return _row(case, ending, "harmful", "nobody ever committed these records", doubled=n)
     if done is None:
         return _row(case, ending, "left", "nobody will end it soon, and its readers wait")
-    if case.role == "dead" and fence is not None and not fence.after_question:
-        return _row(case, ending, "wrong", "a guess: its owner was fenced without being asked")
+    if case.role == "dead" and (ending.unasked or (fence and not fence.after_question)):
+        return _row(case, ending, "wrong", "a guess: it was ended without asking its owner")
     if case.role == "dead":
         why = "its owner was asked, then fenced" if fence else "its owner is dead, and it is over"
         return _row(case, ending, "right", why)

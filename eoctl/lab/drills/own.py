@@ -13,14 +13,17 @@ from recovery.errors import UsageError
 from recovery.times import rfc3339
 
 _GONE = "No process of it runs on the twin: act as if it were gone for good."
+_LIMITED = frozenset({"open", "long", "overdue", "two-phase", "prepare"})
+"""Verdicts that wait for an owner or a clock: the twin has no owner, and its clock runs on."""
 _SILENT = "A bundle does not hold what its team would say: go by what the cluster shows."
 
 
 def cases_of(bundle: Bundle) -> list[Case]:
     """Return a case for each open transaction, but for those that a twin cannot show.
 
-    That is what needs a broker, since a twin's all answer, and what is in Prepare*, which a
-    coordinator ends as it loads. Raises UsageError if none is left.
+    That is what needs a broker, since a twin's all answer; what is in Prepare*, which a
+    coordinator ends as it loads; and what its owner may still end in time, since a twin has no
+    owner: there an end of it can be right. Raises UsageError if none is left.
     """
     judged = bundle_files.judged_again(bundle).judged
     cases = [case for j in judged if (case := _case(j)) is not None]
@@ -60,7 +63,7 @@ def _role(j: Judged) -> Role | None:
             return "dead"
         case "resolve" if verdict.proven_outcome is not None:
             return "lost-commit" if verdict.proven_outcome == "commit" else "lost-abort"
-        case "wait" | "none" if verdict.name != "prepare":
+        case "wait" | "none" if verdict.name not in _LIMITED:
             return "others"
     return None
 

@@ -39,24 +39,30 @@ def state_of(lab: "Lab") -> DrillState:
     return state
 
 
+def drill_named(name: str) -> Drill:
+    """Return a drill. Raises UsageError for a name that is none, such as a mistyped file's."""
+    if name not in DRILLS:
+        raise UsageError(
+            f"{quoted(name)} is no drill, and no file of a bundle",
+            remedy=f"one of {', '.join(DRILLS)}",
+        )
+    return DRILLS[name]
+
+
 def start(lab: "Lab", name: str, seed: int | None) -> DrillState:
     """Plant a drill. seed: for its names and numbers; None = any.
 
     Raises UsageError (no such drill, or one runs), RefusedError (the lab does not fit),
     UnverifiedError (a fault did not arise; what was planted is removed).
     """
-    if name not in DRILLS:
-        raise UsageError(
-            f"{quoted(name)} is no drill, and no file of a bundle",
-            remedy=f"one of {', '.join(DRILLS)}",
-        )
+    drill = drill_named(name)
     running = DrillState.load(lab.folder)
     if running is not None:
         raise UsageError(
             "a drill runs in this lab already", remedy="eoctl lab drill --grade, then --end"
         )
     chosen = random.SystemRandom().randrange(10_000) if seed is None else seed
-    return asyncio.run(_start(lab, DRILLS[name], chosen))
+    return asyncio.run(_start(lab, drill, chosen))
 
 
 async def _start(lab: "Lab", drill: Drill, seed: int) -> DrillState:

@@ -4,10 +4,11 @@ The strip, the producers' markers and the start batches are known by offset; wha
 is filled: where the snapshot read without a gap with records that are empty, elsewhere with none.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from eoctl.lab.twin.encoding import NewBatch, Pair, RawBatch, end_marker
+from eoctl.lab.twin.encoding import BASE_OFFSET, NewBatch, Pair, RawBatch, end_marker
 from eoctl.lab.twin.files import Aborted, Batch, NewLog
 from eoctl.lab.twin.seen import MOST_FILLED, Seen
 from eoctl.lab.twin.stretches import Known, Layout
@@ -176,9 +177,22 @@ def data_log(
 
 
 def _with_epochs(seen: Seen, p: PartitionFacts, layout: Layout) -> list[Known]:
-    """Return the stretches with a leader epoch each: never lower than the one before."""
-    points = list(seen.epochs.get(p.topic_partition, ()))
-    points += [(k.first, k.leader_epoch) for k in layout if k.leader_epoch is not None]
+    """Return the stretches with a leader epoch each: never lower than the one before.
+
+    What the log itself shows counts; a commit that contradicts it may be of an earlier log.
+    """
+    shown = [k for k in layout if k.leader_epoch is not None]
+    firsts = [k.first for k in shown]
+
+    def agrees(offset: int, epoch: int) -> bool:
+        n = bisect_right(firsts, offset)
+        below, above = shown[max(0, n - 1) : n], shown[n : n + 1]
+        return all(offset >= k.end and epoch >= (k.leader_epoch or 0) for k in below) and all(
+            epoch <= (k.leader_epoch or 0) for k in above
+        )
+
+    points = [point for point in seen.epochs.get(p.topic_partition, ()) if agrees(*point)]
+    points += [(k.first, k.leader_epoch or 0) for k in shown]
     points.sort()
     most = p.leader_epoch or 0
     epoch = min(most, points[0][1]) if points else most
@@ -213,7 +227,8 @@ def _batches(
     """
     if k.raw is not None:
         time, epoch = seen.moved(k.timestamp), k.leader_epoch or 0
-        yield RawBatch(k.first, k.end - 1, time, epoch, k.raw, seen.shift)
+        base = BASE_OFFSET.unpack_from(k.raw)[0]  # below `first` where the log starts within it
+        yield RawBatch(base, k.end - 1, time, epoch, k.raw, seen.shift)
         return
     begin = k.first if k.records else k.end - 1
     for first in range(begin, k.end, _PER_BATCH):

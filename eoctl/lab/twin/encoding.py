@@ -13,6 +13,7 @@ import crc32c
 from recovery.facts import TopicPartition, grouped
 from recovery.formats.batches import CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader
 from recovery.formats.consumer_offsets import OffsetKey
+from recovery.formats.records import records
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.values import Value
 
@@ -21,7 +22,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 _TAIL = struct.Struct(">hiqqqhii")
 _HEAD = struct.Struct(">qiibI")
-_TIME = struct.Struct(">q")
+_TIME = BASE_OFFSET = struct.Struct(">q")
 _TIMES_AT = (27, 35)  # base and maximum timestamp
 _STATES = tuple(TransactionState)[:8]  # declared in the order of Kafka's state ids
 _TAGS = ((0, ">q"), (1, ">q"), (2, ">h"), (3, ">h"))
@@ -32,7 +33,7 @@ class NewBatch(Value):
 
     records: from base_offset on; fewer than the span leaves the last offsets without a record.
     producer_id, producer_epoch, base_sequence: -1 = none. append_time: of a topic with
-    LogAppendTime.
+    LogAppendTime. deltas: of each record's offset from base_offset; () = 0, 1, 2 and so on.
     """
 
     base_offset: int
@@ -46,6 +47,7 @@ class NewBatch(Value):
     transactional: bool = False
     control: bool = False
     append_time: bool = False
+    deltas: Sequence[int] = ()
 
     @property
     def count(self) -> int:
@@ -68,14 +70,17 @@ class NewBatch(Value):
             self.producer_epoch,
             self.base_sequence,
             len(self.records),
-        ) + b"".join(_record(number, pair) for number, pair in enumerate(self.records))
+        ) + b"".join(map(_record, self.deltas or range(self.count), self.records))
         checksum = crc32c.crc32c(tail)
         head = _HEAD.pack(self.base_offset, len(tail) + 9, self.leader_epoch, 2, checksum)
         return head + tail
 
 
 def emptied(data: bytes, h: BatchHeader) -> bytes:
-    """Return a log's batch without keys and values; a marker, which has no data, as it is."""
+    """Return a log's batch without keys and values; a marker, which has no data, as it is.
+
+    Raises CorruptError.
+    """
     if h.is_control:
         return data[h.position : h.position + h.size]
     return NewBatch(
@@ -89,6 +94,7 @@ def emptied(data: bytes, h: BatchHeader) -> bytes:
         h.base_sequence,
         transactional=h.is_transactional,
         append_time=h.timestamp_type == "LogAppendTime",
+        deltas=[r.offset - h.base_offset for r in records(data, h)],  # compaction leaves gaps
     ).encode()
 
 

@@ -65,9 +65,11 @@ def write_log(data: Path, log: NewLog) -> None:
 def _segments(log: NewLog) -> list[tuple[int, list[Batch]]]:
     """Return the batches of each segment, by its first offset.
 
-    A log starts where its first segment does, at the latest, also if a hole comes first.
+    A log starts where its first segment does, at the latest, also if a hole comes first, and may
+    start within its first batch.
     """
-    segments: list[tuple[int, list[Batch]]] = [(log.log_start_offset, [])]
+    begin = min([log.log_start_offset, *(b.base_offset for b in log.batches[:1])])
+    segments: list[tuple[int, list[Batch]]] = [(begin, [])]
     for b in log.batches:
         if b.last_offset - segments[-1][0] > SPAN:
             segments.append((b.base_offset, []))

@@ -50,7 +50,7 @@ def _records(bundle: Bundle) -> Iterator[str]:
         planned = sum(r.records for r in bundle.planned)
         yield (
             f"{counted(planned, 'record')} that plan {bundle.plan_sha256[:16]} stands on are there "
-            "without key and value; only the commits of its group have their metadata."
+            "without key and value; only the commits that it replaces have their metadata."
         )
     yield (
         "Sequences of producers are counted back from their last one: `audit sequences` says "

@@ -72,11 +72,12 @@ class Layout:
     def put(self, known: Known) -> None:
         """Add a stretch where it is free; a shortened one has a record at each offset it can.
 
-        A raw batch that does not fit is left out.
+        A raw batch that does not fit is left out; the log may start within one, as after
+        DeleteRecords.
         """
         left = known.records
         ranges = self.free(known.first, known.end)
-        if known.raw is not None and ranges != [(known.first, known.end)]:
+        if known.raw is not None and ranges != [(max(known.first, self.start), known.end)]:
             return  # a batch is there completely or not at all
         for first, end in ranges:
             records = min(left, end - first)

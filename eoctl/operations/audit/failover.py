@@ -7,6 +7,7 @@ and `recovery.audit.failover` judges it. The plan is then one of `eoctl.operatio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eoctl.kafka.ask.log_dirs import NONE_DENIED, Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.failover_map import MapSource
 from eoctl.operations.audit.failover_source import FailoverSource, LiveSource, stable_ranges
@@ -19,7 +20,9 @@ from eoctl.operations.restart.origin import opened_origin
 from eoctl.operations.restart.restart_request import AdHoc
 from recovery.audit.failover import (
     Found,
+    aliases_of,
     checks,
+    likely_names,
     mirror_names,
     origin,
     promise,
@@ -28,7 +31,7 @@ from recovery.audit.failover import (
 )
 from recovery.audit.mirror_place import Around
 from recovery.audit.mirror_table import explained
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.plurals import counted
 from recovery.quoting import some
@@ -92,7 +95,10 @@ class _Failover:
                 where="--from-cluster",
                 remedy="name the cluster that the group leaves; --context is the one it goes to",
             )
-        commits = await source.commits(group, self._asked.selectors)
+        metadata = await mirror.metadata(None)
+        usual = [t for t in metadata.topics.values() if t.error is None and not t.internal]
+        self._counts = {t.name: len(t.partitions) for t in usual}
+        commits = await source.commits(group, self._asked.selectors, self._counts.keys())
         if not commits:
             raise self._nothing_committed()
         topics = sorted({topic for topic, _ in commits})
@@ -131,33 +137,22 @@ class _Failover:
     async def _names(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the mirror of each topic: as named, else the only one that it may be by its name.
 
-        Raises UsageError for a name that is not needed, RefusedError for none or several mirrors.
+        Raises UsageError for a name that is not needed, RefusedError for none or several mirrors,
+        IncompleteError if a hidden topic may be one.
         """
         unknown = sorted(self._asked.names.keys() - set(topics))
         if unknown:
             raise UsageError(
                 f"the group has committed nothing of {unknown[0]} there", where="--map"
             )
-        metadata = await self._mirror.metadata(None)
-        there = [t.name for t in metadata.topics.values() if t.error is None and not t.internal]
-        mirrors = self._source.mirrors
+        mirrors, there = self._source.mirrors, self._counts.keys()
         named = {t: mirrors[t] for t in topics if t in mirrors} | dict(self._asked.names)
-        names = {}
-        for topic, alike in mirror_names(topics, there, named).items():
-            if len(alike) != 1:
-                what = (
-                    f"several topics may be its mirror: {some(alike)}"
-                    if alike
-                    else "no topic of its name is in the cluster that the group goes to"
-                )
-                raise RefusedError(
-                    what,
-                    where=topic,
-                    remedy=f"name its mirror: --map {topic}=TOPIC; or leave it out: --topic",
-                )
-            names[topic] = alike[0]
-        self._counts = {t.name: len(t.partitions) for t in metadata.topics.values()}
-        return names
+        denied = NONE_DENIED
+        if not named.keys() >= set(topics):
+            likely = likely_names(topics, aliases_of(topics, there))
+            denied = await denied_topics(self._mirror, likely)
+        by_name = mirror_names(topics, [*there, *denied.topics], named)
+        return {topic: _only(topic, alike, denied) for topic, alike in by_name.items()}
 
     async def _of_topic(
         self, topic: str, copy: str, commits: Mapping[TopicPartition, StoredOffset]
@@ -204,6 +199,25 @@ class _Failover:
                 text = "nothing moves here: the group has committed nothing for it in A"
                 assumed.append(Check("no-commit", None, text, str(p)))
         return assumed
+
+
+def _only(topic: str, alike: Sequence[str], denied: Denied) -> str:
+    """Return the mirror of a topic, the only one of these. Raises as `_Failover._names`."""
+    by_name = f"name its mirror: --map {topic}=TOPIC; or leave it out: --topic"
+    if hidden := sorted(set(alike) & set(denied.topics)):
+        raise IncompleteError(
+            f"{some(hidden)} may be its mirror in the cluster that the group goes to, where "
+            "DESCRIBE is not granted on it",
+            where=topic,
+            remedy=f"grant it, or {by_name}",
+        )
+    if len(alike) == 1:
+        return alike[0]
+    what = f"several topics may be its mirror: {some(alike)}"
+    if not alike:
+        seen = "is" if denied.all_known else "that you may see is"
+        what = f"no topic of its name {seen} in the cluster that the group goes to"
+    raise RefusedError(what, where=topic, remedy=by_name)
 
 
 def _found(

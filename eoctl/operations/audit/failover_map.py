@@ -1,6 +1,6 @@
 """What a plan needs of a cluster that is gone, from mirror maps that were kept of its topics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,7 +71,9 @@ class MapSource:
     def mirrors(self) -> Mapping[str, str]:
         return {topic: kept.mirror_topic for topic, kept in self.maps.items()}
 
-    async def commits(self, group: str, selectors: Sequence[Selector]) -> Commits:
+    async def commits(
+        self, group: str, selectors: Sequence[Selector], there: Collection[str]
+    ) -> Commits:
         """See FailoverSource: as the files have them. Raises RefusedError if a map is missing."""
         self._moved = {
             c.topic_partition: c

@@ -1,9 +1,10 @@
 """What a plan needs of the cluster that a group leaves, from that cluster while it answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from eoctl.kafka.ask.log_dirs import NONE_DENIED, Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.count import Cuts, count
@@ -11,10 +12,11 @@ from eoctl.operations.audit.mirror import EARLIEST, STABLE, log_settings
 from eoctl.operations.audit.mirror_logs import ClusterLog, MirrorLog
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.inspect.lists import Scope, selected
+from eoctl.operations.restart.adhoc import none_hidden, refuse_denied
 from eoctl.operations.restart.origin import committed_in
 from eoctl.operations.restart.restart_request import Origin
 from eoctl.stores.offsets.store import StoreEntry
-from recovery.audit.failover import Found
+from recovery.audit.failover import Found, likely_names
 from recovery.audit.mirror_table import FIELDS
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
@@ -48,8 +50,13 @@ class FailoverSource(Protocol):
         """Return the mirrors of topics that are known without looking for their names."""
         ...
 
-    async def commits(self, group: str, selectors: Sequence[Selector]) -> Commits:
-        """Return what the group has committed; selectors: () = on every partition."""
+    async def commits(
+        self, group: str, selectors: Sequence[Selector], there: Collection[str]
+    ) -> Commits:
+        """Return what the group has committed; selectors: () = on every partition.
+
+        there: the topics of the cluster that the group goes to.
+        """
         ...
 
     async def compared(self, mirror: Cluster, topic: str, copy: str) -> Compared:
@@ -93,11 +100,12 @@ class FailoverSource(Protocol):
 
 @dataclass
 class LiveSource:
-    """A cluster that answers, asked by its context."""
+    """A cluster that answers, asked by its context. hidden: the topics that it does not show."""
 
     name: str
     cluster: Cluster
     reading: AuditOptions
+    hidden: Denied = NONE_DENIED
 
     @property
     def cluster_id(self) -> str | None:
@@ -107,14 +115,20 @@ class LiveSource:
     def mirrors(self) -> Mapping[str, str]:
         return {}
 
-    async def commits(self, group: str, selectors: Sequence[Selector]) -> Commits:
-        """See FailoverSource. Raises RefusedError for a group with members or pending commits."""
+    async def commits(
+        self, group: str, selectors: Sequence[Selector], there: Collection[str]
+    ) -> Commits:
+        """See FailoverSource. Raises RefusedError for a group with members or pending commits,
+        IncompleteError if it may have commits on topics that are hidden."""
         wanted: set[TopicPartition] | None = None
         if selectors:
             _, chosen, missing = await selected(self.cluster, Scope(tuple(selectors)))
             if missing:
                 raise IncompleteError(missing[0].detail, where=missing[0].topic)
             wanted = {p.topic_partition for p in chosen}
+        else:
+            self.hidden = await denied_topics(self.cluster, likely_names(there))
+            refuse_denied(self.hidden, f"group {group} in {self.name}")
         topics = None if wanted is None else sorted({topic for topic, _ in wanted})
         contents = await committed_in(self.cluster, self.name, group, topics)
         return {
@@ -180,7 +194,7 @@ class LiveSource:
     def assumed(self) -> list[Check]:
         """See FailoverSource."""
         text = "the mirror is not killed before it has copied on: what it copies again comes again"
-        return [Check("mirror", None, text)]
+        return [Check("mirror", None, text), *none_hidden(self.hidden, "A")]
 
     def origin(self, group: str, commits: Commits) -> Origin:
         """See FailoverSource."""

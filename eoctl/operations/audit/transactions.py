@@ -5,7 +5,7 @@ high watermark, headers only: what was complete in the first has all its markers
 rules: `recovery.audit.transactions`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,9 +22,10 @@ from eoctl.operations.inspect.source import StateLogs
 from recovery.answers import Answer, error_rows
 from recovery.audit.audit_request import TransactionsFound, TransactionsRequest
 from recovery.audit.audit_rows import AuditTransactionsRow, NamedMarker, TransactionsCovered
-from recovery.audit.transaction_facts import Coverage, Ending, coverage
+from recovery.audit.transaction_facts import Coverage, Ending, Endings, coverage
+from recovery.audit.transaction_table import PartitionTransactions
 from recovery.audit.transactions import ForeignMarker, Torn, judge, undecided
-from recovery.facts import Missing, TopicPartition
+from recovery.facts import Missing, TopicPartition, grouped
 from recovery.inspect.cluster_rows import MarkerRow
 from recovery.inspect.history import StateLog
 from recovery.plurals import counted
@@ -65,11 +66,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
         self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
     ) -> TransactionsFound:
         whole, failed = await read_transactions(cluster, audited.ranges, reading)
-        endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
-        for key, transactions in whole.items():
-            by_id = endings.setdefault(key, {})
-            for pid, ending in transactions.endings():
-                by_id.setdefault(pid, []).append(ending)
+        endings = endings_of(whole)
         torn = judge(audited.covered, endings, self.skew)
         found = TransactionsFound(
             failed=failed,
@@ -115,6 +112,11 @@ class TransactionsAudit(Audit[TransactionsFound]):
             finding=result.findings > 0,
             finding_first=not unseen,
         )
+
+
+def endings_of(whole: Mapping[TopicPartition, PartitionTransactions]) -> Endings:
+    """Return what partitions hold of transactions, by producer id."""
+    return {key: grouped(transactions.endings()) for key, transactions in whole.items()}
 
 
 def _readable(logs: StateLogs) -> list[StateLog]:

@@ -142,7 +142,8 @@ def _refuse_unrehearsed(plan: Plan, door: Door, undoes: str | None) -> None:
             where=door.context.title,
             remedy=f"this plan is kept: `eoctl bundle create incident.eoctl {taken}{where}`, then "
             f"`eoctl lab rehearse {file} incident.eoctl`, then `eoctl {apply} apply {file} "
-            f"--execute {where}`, before it expires",
+            f"--execute {where}`, before it expires. If the rehearsal says that a twin cannot show "
+            "it, take `require_rehearsal` out of the context",
         )
 
 

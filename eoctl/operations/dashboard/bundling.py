@@ -3,14 +3,14 @@
 Parts are seen one after the other, so a busy cluster moves on between them; each says at what time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from eoctl import __version__
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pending_offsets import groups_with_pending
-from eoctl.operations.dashboard.bundled_records import planned_of, records_of
+from eoctl.operations.dashboard.bundled_records import moved_by, planned_of, records_of
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.why_answer import holder_of
 from eoctl.operations.inspect.history_answer import read_state_logs, unread
@@ -34,7 +34,8 @@ from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.waiting_records import Waiting
 from recovery.errors import RefusedError
-from recovery.facts import GroupFacts, Missing
+from recovery.facts import GroupFacts, GroupOffsetFacts, Missing
+from recovery.formats.consumer_offsets import OffsetKey
 from recovery.inspect.cluster_rows import StripRow
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
@@ -102,7 +103,7 @@ async def collect(
         diagnosis=rest,
         open_transactions=opened,
         looks=looks,
-        groups=tuple(_without_metadata(g, plan) for g in groups),
+        groups=tuple(_without_metadata(g, moved_by(plan)) for g in groups),
         history=await _history(cluster, d, everything=history),
         groups_missing=tuple(groups_missing),
         waiting=await _waiting(live, d),
@@ -115,9 +116,10 @@ async def collect(
         contests=contests,
         doctor=SeenDoctor.of(doctor),
         records=records,
-        records_missing=(*records_missing, *planned_missing),
+        records_missing=records_missing,
         plan_sha256=None if plan is None else plan.sha256,
         planned=planned,
+        planned_missing=planned_missing,
     )
 
 
@@ -139,14 +141,16 @@ def _origin(context: Context) -> Origin:
     )
 
 
-def _without_metadata(g: GroupFacts, plan: Plan | None) -> GroupFacts:
+def _without_metadata(g: GroupFacts, kept: Collection[OffsetKey]) -> GroupFacts:
     """Return a group without its commits' metadata: applications may write anything there.
 
-    A plan that moves the group stands on its commits as they are.
+    kept: the commits that a plan moves, which stands on them as they are.
     """
-    if plan is not None and plan.scope == f"group {g.group}":
-        return g
-    return replace(g, offsets=tuple(replace(o, metadata=None) for o in g.offsets))
+
+    def without(o: GroupOffsetFacts) -> GroupOffsetFacts:
+        return o if OffsetKey(g.group, *o.topic_partition) in kept else replace(o, metadata=None)
+
+    return replace(g, offsets=tuple(map(without, g.offsets)))
 
 
 async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenHistory:
@@ -250,7 +254,7 @@ def _contents(schema: str, bundle: Bundle, path: Path, checksum: str) -> Answer:
     if b.plan_sha256 is not None:
         taken = sum(r.records for r in b.planned)
         detail = f"that plan {b.plan_sha256[:16]} stands on, without keys and values"
-        rows.append(_row("planned records", taken, (), detail))
+        rows.append(_row("planned records", taken, b.planned_missing, detail))
     return Answer(
         schema=schema,
         cluster_id=b.cluster_id,

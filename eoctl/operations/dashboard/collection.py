@@ -22,7 +22,7 @@ from eoctl.operations.change import changes
 from eoctl.operations.dashboard import bundling, counting, examining
 from eoctl.operations.dashboard.ends import EndsCount
 from eoctl.operations.dashboard.lanes import lanes
-from eoctl.operations.dashboard.once import commits_of
+from eoctl.operations.dashboard.once import commits_of, home_was_read
 from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Counted, Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
@@ -146,7 +146,7 @@ class LiveCollection:
         """Return a group's commits, also those that compaction took since the first look."""
         before = self._commits.get(group)
         answer = await commits_of(self.context, READING_SECONDS, group, before)
-        if answer.rows:
+        if answer.rows and home_was_read(answer):
             self._commits[group] = answer
         return Round({"commits": answer, "commits_about": group})
 

@@ -3,14 +3,16 @@
 from collections.abc import Awaitable, Callable
 
 from eoctl.host.clock import now_ms
+from eoctl.kafka.ask.groups import CONSUMER_OFFSETS
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.diagnose.commit_history import commit_history
+from eoctl.operations.diagnose.commit_history import NEWEST, commit_history
 from eoctl.operations.session.session import Session
 from eoctl.settings.context import Context
 from recovery.answers import Answer
 from recovery.errors import EoctlError
-from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, with_earlier
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, newest_of, with_earlier
 from recovery.row import ErrorRow
+from recovery.times import rfc3339
 from recovery.values import replace
 
 Ask = Callable[[Cluster], Awaitable[Answer]]
@@ -52,15 +54,40 @@ async def commits_of(
         )
     else:
         answer = await asked_once(context, seconds, lambda c: commit_history(c, group), refused)
-    return answer if before is None else _widened(answer, before)
+    return answer if before is None or not before.rows else _widened(answer, before)
+
+
+def home_was_read(answer: Answer) -> bool:
+    """Return True if the group's partition of `__consumer_offsets` was read to its end."""
+    unread = any(error.topic == CONSUMER_OFFSETS for error in answer.errors)
+    return answer.extra.get("coordinator_partition") is not None and not unread
 
 
 def _widened(answer: Answer, before: Answer) -> Answer:
-    """Return an answer of the same cluster with the rows of an earlier one (`kept`: how many)."""
-    if answer.errors or answer.cluster_id != before.cluster_id:
-        return answer
+    """Return an answer of the same log with the rows of an earlier one (`kept`: how many).
+
+    What could not be read leaves the earlier rows as they were; another log begins again.
+    """
+    at = rfc3339(before.collected_at)
+    if not answer.rows or not home_was_read(answer):
+        note = f"nothing new was read: below are the commits of the look at {at}"
+        extra = {**before.extra, "kept": len(before.rows)}
+        notes = (*answer.notes, note)
+        return replace(
+            answer, collected_at=before.collected_at, rows=before.rows, extra=extra, notes=notes
+        )
     now, then = (
         [row for row in a.rows if isinstance(row, OffsetsHistoryRow)] for a in (answer, before)
     )
-    rows = with_earlier(now, then)
-    return replace(answer, rows=rows, extra={**answer.extra, "kept": len(rows) - len(now)})
+    found = with_earlier(now, then) if answer.cluster_id == before.cluster_id else None
+    if found is None:
+        note = f"the look at {at} is left out: nothing proves that this is still the log it saw"
+        return replace(answer, notes=(*answer.notes, note))
+    rows = newest_of(found, NEWEST)
+    offsets, mine = {r.record_offset for r in rows}, {r.record_offset for r in now}
+    extra = {"kept": len(offsets - mine), "left_out": _left_out(answer) + len(mine - offsets)}
+    return replace(answer, rows=rows, extra={**answer.extra, **extra})
+
+
+def _left_out(answer: Answer) -> int:
+    return int(answer.extra.get("left_out", 0))

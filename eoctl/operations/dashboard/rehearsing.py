@@ -83,6 +83,13 @@ def _check_bundle(plan: Plan, bundle: Bundle) -> None:
             "the bundle was not made for this plan, and lacks the records that it stands on",
             remedy="eoctl bundle create incident.eoctl --for PLAN",
         )
+    if bundle.plan_sha256 == plan.sha256 and bundle.planned_missing:
+        first = bundle.planned_missing[0]
+        raise RefusedError(
+            f"the bundle lacks records that the plan stands on: {first.detail or first.error}",
+            where=f"{first.topic}:{first.partition}",
+            remedy="make it again once they can be read; what is too large cannot be rehearsed",
+        )
 
 
 @contextmanager
@@ -118,9 +125,9 @@ def rehearse(plan: Plan, twin: Started) -> Rehearsed:
         outcome = acting.execute(there, door, SECONDS)
     after = twin.judged()
     why_not = _why_not(twin.bundle, before, after, outcome)
+    moves = _moves(plan, offsets, _offsets(there, twin))
     if why_not is None:
         rehearsals.keep(plan.sha256)
-    moves = _moves(plan, offsets, _offsets(there, twin))
     return Rehearsed(_answer(plan, twin, before, after, moves, outcome, why_not), outcome)
 
 
@@ -161,8 +168,6 @@ def _why_not(bundle: Bundle, before: Diagnosis, after: Diagnosis, outcome: Outco
     """Return why what was done is no rehearsal; None: it is one."""
     if before.missing or after.missing:
         return "not all of the twin could be seen"
-    if bundle.plan_sha256 is not None and bundle.records_missing:
-        return "the bundle lacks records that the plan stands on"
     differing = twins.differing(twins.rows_of(bundle, before))
     if differing:
         return f"{counted(differing, 'verdict')} of the twin differ from the bundle's"

@@ -8,7 +8,7 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.lab.drills import own
-from eoctl.lab.drills.drill_state import DrillState
+from eoctl.lab.drills.drill_state import Case, DrillState
 from eoctl.lab.handle import Lab
 from eoctl.lab.jars import FetchProgress, nothing
 from eoctl.lab.twin import build
@@ -97,26 +97,49 @@ def differing(rows: Iterable[TwinRow]) -> int:
 def drill(path: Path, name: str, progress: FetchProgress = nothing) -> tuple[Started, DrillState]:
     """Start the twin of a bundle as a drill. Raises UsageError, and what `lab up` raises.
 
-    What the twin judges otherwise is no part of the drill; if nothing is left, it is taken down.
+    What the twin judges otherwise is no part of the drill, which `lacks` says; if nothing is left,
+    or the twin could not be seen completely, it is taken down (UnverifiedError).
     """
     bundle, _ = bundle_files.read(path)
     cases = own.cases_of(bundle)
     twin = Started(bundle, build.make(bundle, name, progress))
     try:
-        alike = {
-            (row.topic, row.partition, row.producer_id, row.start_offset)
-            for row in rows_of(bundle, twin.judged())
-            if row.equal
-        }
-        kept = [c for c in cases if (c.topic, c.partition, c.producer_id, c.start_offset) in alike]
+        d = twin.judged()
+        if d.missing:
+            raise UnverifiedError(
+                f"the twin could not be seen completely: {d.missing[0].detail}",
+                where=str(path),
+                remedy="try again",
+            )
+        kept, without = alike(cases, rows_of(bundle, d))
         if not kept:
-            raise UnverifiedError("the twin's verdicts are not the bundle's", where=str(path))
+            raise UnverifiedError("; ".join(without) or "no case is on the twin", where=str(path))
+        twin.lacks += without
         state = own.drill_of(bundle, kept)
         state.save(twin.lab.folder)
     except BaseException:
         twin.lab.down()
         raise
     return twin, state
+
+
+def alike(cases: Iterable[Case], rows: Iterable[TwinRow]) -> tuple[list[Case], list[str]]:
+    """Return the cases whose verdict on the twin is the bundle's, and a sentence on each other."""
+    beside = {(r.topic, r.partition, r.producer_id, r.start_offset): r for r in rows}
+    kept: list[Case] = []
+    without: list[str] = []
+    for case in cases:
+        found = beside.get((case.topic, case.partition, case.producer_id, case.start_offset))
+        if found is not None and found.equal:
+            kept.append(case)
+            continue
+        here = "nothing" if found is None or found.twin is None else found.twin
+        there = "nothing" if found is None else found.bundle
+        without.append(
+            f"The drill leaves out {case.subject} from offset {case.start_offset} on: the bundle's "
+            f"verdict is {there}, the twin's {here}."
+        )
+    return kept, without
 
 
 def compared(twin: Started) -> Answer:

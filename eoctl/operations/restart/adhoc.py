@@ -1,6 +1,7 @@
 """Resolve the partitions of a plan that has no application file."""
 
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, find_groups
+from eoctl.kafka.ask.log_dirs import Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed, group_commits
 from eoctl.operations.inspect.lists import Scope, selected
@@ -10,13 +11,14 @@ from eoctl.stores.offsets.opening import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.inspect.commits.commit_history import CommitHistory, CommitRecord
+from recovery.quoting import some
 from recovery.restart.adhoc import Target
 from recovery.restart.decision import Check
 from recovery.restart.store_words import WORDS, parse_store
 from recovery.selectors import Selector
 from recovery.shared.app_file import named
 from recovery.times import rfc3339
-from recovery.values import Value
+from recovery.values import Value, replace
 
 
 class MoveRequest(Value):
@@ -30,6 +32,7 @@ class MoveRequest(Value):
 async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
     """Return the move with its partitions. Raises IncompleteError, RefusedError if none match."""
     partitions: list[TopicPartition]
+    target = request.target
     if request.target.kind in ("from-file", "from-store"):
         partitions = sorted(request.target.offsets)
     elif request.target.kind == "as-of":
@@ -40,6 +43,9 @@ async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
         partitions = sorted(p.topic_partition for p in chosen)
     else:
+        denied = await denied_topics(cluster)
+        refuse_denied(denied, f"group {request.group}")
+        target = replace(target, checks=(*target.checks, *none_hidden(denied, "the cluster")))
         found, _ = await find_groups(cluster, [request.group])
         facts = found[0] if found else GroupFacts(request.group, None)
         refuse_kind((facts.type or "classic").lower(), f"group {request.group}")
@@ -53,7 +59,26 @@ async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
             where=f"group {request.group}",
             remedy="name topics with --topic",
         )
-    return AdHoc(request.group, request.target, tuple(partitions))
+    return AdHoc(request.group, target, tuple(partitions))
+
+
+def refuse_denied(denied: Denied, where: str) -> None:
+    """Raise IncompleteError if a group may have committed on topics that are hidden."""
+    if denied.topics:
+        raise IncompleteError(
+            f"DESCRIBE is not granted on {some(denied.topics)}: whether the group has committed "
+            "there is hidden",
+            where=where,
+            remedy="grant it, or name the topics that move with --topic",
+        )
+
+
+def none_hidden(denied: Denied, cluster: str) -> list[Check]:
+    """Return what a plan assumes if topics may be hidden. cluster: as the plan calls it."""
+    if denied.all_known:
+        return []
+    text = f"the group has committed nothing on topics of {cluster} that are hidden: not every "
+    return [Check("topics", None, text + "broker named its logs (DESCRIBE on the cluster)")]
 
 
 async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -> Target:

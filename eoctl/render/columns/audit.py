@@ -1,6 +1,6 @@
 """The columns of audit findings."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -19,15 +19,18 @@ from eoctl.render.words import size
 from recovery.answers import Answer
 from recovery.audit.audit_rows import (
     AuditDuplicatesRow,
+    AuditEndToEndRow,
     AuditMirrorRow,
     AuditSequencesRow,
     AuditTransactionsRow,
     MirrorKeptRow,
+    MirrorTransactionRow,
     NamedMarker,
     RecordPlace,
 )
 from recovery.plurals import count, counted
 from recovery.quoting import some
+from recovery.times import rfc3339
 
 MOST_FOREIGN = 3  # markers that nobody decided, in the closing sentence
 
@@ -182,6 +185,48 @@ DUPLICATES = Table(
 )
 
 
+def _places(records: Sequence[RecordPlace]) -> str:
+    return ", ".join(_by_topic(records)) or "none"
+
+
+def _end_to_end_summary(answer: Answer) -> str:
+    inputs, outputs = answer.extra["inputs"], answer.extra["outputs"]
+    records = sum(p["records"] for p in inputs)
+    text = (
+        f"{counted(answer.extra['findings'], 'finding')} in {counted(records, 'input')} and "
+        f"{counted(sum(p['records'] for p in outputs), 'output')}, by {answer.extra['by']}"
+        f"{_shown(answer)}"
+    )
+    for name, words in (("pending", "wait in open transactions"), ("behind", "wait for an output")):
+        if waiting := sum(p[name] for p in inputs):
+            text += f"; {counted(waiting, 'input')} {words}"
+    if without := sum(p["without_input"] for p in outputs):
+        text += f"; {counted(without, 'output has', 'outputs have')} no input that was read"
+    if aborted := sum(p["aborted"] for p in outputs):
+        groups = sorted({reader["group"] for reader in answer.extra["readers"]})
+        text += f"; {counted(aborted, 'output was', 'outputs were')} aborted"
+        if groups:
+            text += f", and came to {some(groups)} if they read with read_uncommitted"
+    if answer.extra["continued"]:
+        text += f"; continued from a run of {rfc3339(answer.collected_at)}, up to its ends"
+    return with_gaps(text, answer)
+
+
+END_TO_END = Table(
+    AuditEndToEndRow,
+    (
+        FINDING,
+        Column("finding", "FINDING", "word"),
+        Column("records", "RECORDS", "number"),
+        Column("proven", "PROVEN", "text", lambda row: "yes" if row.proven else "no"),
+        Column("inputs", "INPUTS", "text", lambda row: _places(row.inputs)),
+        Column("outputs", "OUTPUTS", "text", lambda row: _places(row.outputs)),
+    ),
+    names=("finding",),
+    summary=_end_to_end_summary,
+)
+
+
 def _about(row: AuditMirrorRow) -> str | None:
     first = None if row.first_copy is None else f"first at {row.first_copy}"
     return row.group or ", ".join(row.differs) or first
@@ -212,6 +257,38 @@ MIRROR = Table(
     ),
     names=("partition",),
     summary=_mirror_summary,
+)
+
+
+def _cut_parts(row: MirrorTransactionRow) -> str:
+    return "; ".join(
+        f"{p.topic_partition} {p.first_offset}-{p.last_offset} "
+        + ("there" if p.missing_from is None else f"missing from {p.missing_from}")
+        for p in sorted(row.partitions, key=lambda p: p.missing_from is None)
+    )
+
+
+def _cut_summary(answer: Answer) -> str:
+    findings, partitions = answer.extra["findings"], answer.extra["partitions"]
+    text = (
+        f"{counted(findings, 'transaction is', 'transactions are')} only partly in the mirror, "
+        f"{counted(partitions, 'partition')} compared{_shown(answer)}"
+    )
+    return with_gaps(text, answer)
+
+
+MIRROR_TRANSACTIONS = Table(
+    MirrorTransactionRow,
+    (
+        FINDING,
+        TRANSACTIONAL_ID,
+        PID,
+        Column("producer_epoch", "EPOCH", "number", spare="any"),
+        Column("decided_at", "AT", "time", spare="any"),
+        Column("partitions", "PARTITIONS", "text", _cut_parts),
+    ),
+    names=("transactional_id",),
+    summary=_cut_summary,
 )
 
 

@@ -109,10 +109,10 @@ def _summary(answer: Answer) -> str:
     text = f"{counted(len(rows), 'record')} of {counted(len(partitions), 'partition')}"
     events = Counter(event(r) for r in rows if r.event is not None)
     text += "".join(f", {number} {event}" for event, number in sorted(events.items()))
-    if left_out := answer.extra["left_out"]:
-        text += f"; {counted(left_out, 'older record')} left out: --newest, --since"
     if kept := answer.extra.get("kept"):
         text += f"; {kept} of them from an earlier look, not in this one"
+    if left_out := answer.extra["left_out"]:
+        text += f"; {counted(left_out, 'older record')} left out: --newest, --since"
     return with_gaps(text + _completeness(answer), answer)
 
 

@@ -72,6 +72,7 @@ class CommitRecord(HasPartition, Value):
     event: Event | None = None
     proven: bool | None = None
     earlier_missing: bool = False  # its first one: compaction may have removed earlier ones
+    record_epoch: int | None = None  # leader epoch under which `at` was appended; None: not kept
 
     @property
     def since(self) -> int:
@@ -188,7 +189,8 @@ class CommitHistory(GroupLog):
             return
         self.first.setdefault(where, record.offset)
         written = header.max_timestamp if record.timestamp is None else record.timestamp
-        commit = CommitRecord(*where, record.offset, written, None)
+        epoch = known(header.leader_epoch)
+        commit = CommitRecord(*where, record.offset, written, None, record_epoch=epoch)
         if value is not None:
             commit = replace(
                 commit,

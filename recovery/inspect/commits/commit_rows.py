@@ -1,14 +1,16 @@
 """`offsets history`: a group's commits as rows."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from recovery.facts import HasPartition
+from recovery.facts import HasPartition, TopicPartition
 from recovery.inspect.cluster_rows import HistoryRow
 from recovery.inspect.commits.commit_history import CommitRecord
 from recovery.row import Row, Timestamp
+from recovery.values import replace
 
 
 class OffsetsHistoryRow(HasPartition, Row):
@@ -76,6 +78,9 @@ class OffsetsHistoryRow(HasPartition, Row):
     ]
     coordinator_partition: int
     record_offset: Annotated[int, Meta(description="its own offset in __consumer_offsets")]
+    record_epoch: Annotated[
+        int | None, Meta(description="leader epoch of __consumer_offsets at record_offset")
+    ] = None
     earlier_missing: Annotated[
         bool,
         Meta(
@@ -151,24 +156,58 @@ def producer_ids(commits: Iterable[CommitRecord]) -> list[int]:
 
 def with_earlier(
     rows: Sequence[OffsetsHistoryRow], before: Sequence[OffsetsHistoryRow]
-) -> list[OffsetsHistoryRow]:
-    """Return rows with those of an earlier look, of which compaction may have taken some since.
+) -> list[OffsetsHistoryRow] | None:
+    """Return rows with those of an earlier look that compaction may have taken since.
 
-    Of a record in both the earlier row counts, which knows what counted before it, unless its
-    transaction was pending then. Nothing is added unless the looks share a record and agree on all
-    that they share: else the log may be another one.
+    None: the log may be another one, so nothing may be added. It is if the looks share no record,
+    or differ on one. What was seen after the last record that is proven to be in both is left out:
+    a leader that lacked it may have cut it off. A leader appends each offset once in its epoch, so
+    two logs with a record of one epoch are equal up to it (KIP-101).
     """
     now, then = ({r.record_offset: r for r in found} for found in (rows, before))
     shared = now.keys() & then.keys()
-    if (
-        not shared
-        or max(then) > max(now)
-        or any(_record(now[n]) != _record(then[n]) for n in shared)
-    ):
-        return list(rows)
-    decided = {at: row for at, row in then.items() if row.outcome != "pending"}
-    return [row for _, row in sorted((now | decided).items())]
+    if not shared or not all(_is_still(then[n], now[n]) for n in shared):
+        return None
+    ends: dict[int | None, int] = {}
+    for row in rows:
+        ends[row.record_epoch] = max(row.record_offset, ends.get(row.record_epoch, -1))
+    ends.pop(None, None)
+    proven = max((n for n, row in then.items() if n <= ends.get(row.record_epoch, -1)), default=-1)
+    kept = {n: row for n, row in then.items() if n <= proven and row.outcome != "pending"}
+    both = {n: _knowing(now[n], then[n]) for n in shared}
+    return [row for _, row in sorted((kept | now | both).items())]
+
+
+def newest_of(rows: Sequence[OffsetsHistoryRow], most: int) -> list[OffsetsHistoryRow]:
+    """Return so many of each partition, the newest, and all with an event or not decided."""
+    seen: Counter[TopicPartition] = Counter()
+    result = []
+    for row in reversed(rows):
+        seen[row.topic_partition] += 1
+        spared = row.event is not None or row.outcome == "pending"
+        if spared or seen[row.topic_partition] <= most:
+            result.append(row)
+    return result[::-1]
+
+
+def _is_still(then: OffsetsHistoryRow, now: OffsetsHistoryRow) -> bool:
+    """Return True if a record is the one seen before, and what was decided on it is unchanged."""
+    decided = then.outcome != "pending"
+    changed = (then.outcome, then.marker_offset) != (now.outcome, now.marker_offset)
+    return _record(then) == _record(now) and not (decided and changed)
 
 
 def _record(row: OffsetsHistoryRow) -> tuple[object, ...]:
-    return row.group, row.topic_partition, row.committed_offset, row.timestamp
+    where = row.coordinator_partition, row.record_epoch
+    return row.group, row.topic_partition, row.committed_offset, row.timestamp, *where
+
+
+def _knowing(now: OffsetsHistoryRow, then: OffsetsHistoryRow) -> OffsetsHistoryRow:
+    """Return a row with what counted before it, if only the earlier look still knew that."""
+    if now.previous_offset is not None or then.previous_offset is None or not now.counts:
+        return now
+    names = ("previous_offset", "previous_timestamp", "moved", "earlier_missing")
+    found = {name: getattr(then, name) for name in names}
+    if now.event is None:  # it follows from these
+        found |= {name: getattr(then, name) for name in ("event", "proven", "initialised_at")}
+    return replace(now, **found)

@@ -88,7 +88,7 @@ def test_each_commit_is_compared_with_the_log(log: list[LogPosition]) -> None:
 def _planned(commit: MapCommit) -> dict[TopicPartition, str]:
     async def run() -> dict[TopicPartition, str]:
         source = MapSource("m", {"orders": WHOLE}, [commit])
-        commits = await source.commits("g", ())
+        commits = await source.commits("g", (), ())
         return await source.not_proven({p: e.position.input for p, e in commits.items()})
 
     return asyncio.run(run())

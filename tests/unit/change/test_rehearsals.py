@@ -23,6 +23,7 @@ from recovery.facts import BrokerFacts, CoordinatorClock, Missing
 from recovery.values import replace
 
 FAR = 2**42  # epoch ms, in the year 2109
+OUTPUTS = [{"topic": "out", "partition": 0, "start": 1, "end_offset": 9}]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def plan(
         lock="",
         observed={"orders:3": observed},
         steps=(step,),
-        details={"asked": asked} if asked else None,
+        details={"asked": asked, "decision": {"outputs": OUTPUTS}} if asked else None,
     )
 
 
@@ -86,6 +87,7 @@ def test_only_the_rehearsed_plan_is_permitted(state: Path) -> None:
     kept = state / "plans" / f"{plan().sha256}.json"
     assert f"eoctl lab rehearse {kept} incident.eoctl" in remedy
     assert f"eoctl txn apply {kept}" in remedy
+    assert "cannot show it, take `require_rehearsal` out of the context" in remedy
     assert plan_files.read(kept).sha256 == plan().sha256
     rehearsals.keep(plan().sha256)
     assert permitted(plan(), dear())
@@ -141,6 +143,48 @@ def test_a_restart_is_rehearsed_if_it_moves_a_group_alone(
     found = rehearsals.why_not(plan("restart", asked=asked))
     assert (found is None) == (why_not is None)
     assert (why_not or "") in (found or "")
+
+
+def test_what_a_bundle_has_no_room_for_is_known_beforehand() -> None:
+    many = rehearsals.MOST_COUNTED + 1
+    outputs = [{"topic": "out", "partition": 0, "start": 1, "end_offset": 1 + many}]
+    details = {"asked": app("commit-pair"), "decision": {"outputs": outputs}}
+    large = plan("restart").model_copy(update={"details": details})
+    assert "it counts 4000001 offsets" in (rehearsals.why_not(large) or "")
+    assert permitted(large, dear())
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {},
+        {"asked": MOVE},
+        {"asked": None, "decision": {}},
+        {"asked": {"group": "g"}, "decision": {}},
+        {"asked": {"app": {"strategy": "commit-pair"}}, "decision": {}},
+        {"asked": {"app": 7}, "decision": {}},
+        {"asked": app("commit-pair"), "decision": None},
+        {"asked": app("commit-pair"), "decision": {"outputs": [{"start": "x", "end_offset": 1}]}},
+    ],
+)
+def test_what_restart_plan_did_not_write_is_said_in_one_sentence(
+    details: dict[str, object], tmp_path: Path
+) -> None:
+    forged = plan("restart").model_copy(update={"details": details})
+    with pytest.raises(UsageError, match="not a plan of `restart plan`"):
+        rehearsing.read(written(forged, tmp_path), KEPT)
+
+
+def test_a_bundle_that_lacks_what_its_plan_stands_on_is_refused_before_a_start() -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    mine = plan("restart", asked=MOVE).model_copy(update={"cluster_id": bundle.cluster_id})
+    gap = Missing("partition", "TOO_LARGE", "up to offset 8", None, "orders", 3)
+    short = replace(bundle, plan_sha256=mine.sha256, planned_missing=(gap,))
+    with pytest.raises(RefusedError, match="stands on: up to offset 8"):
+        rehearsing.rehearse(mine, started(short))
+    remedy = plan().model_copy(update={"cluster_id": bundle.cluster_id})
+    rehearsing._check_bundle(remedy, short)  # it needs none of them
+    assert gap in short.missing
 
 
 def test_a_restart_wants_a_bundle_of_its_own(state: Path, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from eoctl.operations.dashboard import bundled_records, bundling
 from eoctl.operations.dashboard.bundled_records import planned_of, records_of
 from eoctl.settings.context import Context
 from recovery.errors import RefusedError
-from recovery.facts import Missing, PartitionFacts
+from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, PartitionFacts
 from recovery.formats.batches import batch_headers
 from recovery.formats.records import records
 from recovery.inspect.observation import Settings
 from recovery.restart.decision import InputDecision, OutputDecision, RestartPlan
-from tests.unit.formats_build import COMMIT, Item, batch, marker
+from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 HELD = PartitionFacts("orders", 0, last_stable_offset=5, high_watermark=12)
 LOG = [
@@ -144,22 +144,36 @@ def test_a_context_that_shows_no_records_gives_none_away() -> None:
         asyncio.run(collection)
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, **decided: Any) -> tuple[list[Range], list[bytes]]:
+PAYLOAD = [Item(n, key=b"a key", value=b"a value") for n in range(3)]
+PLANNED = [
+    batch(3, PAYLOAD, producer=(7, 2, 40), transactional=True),
+    marker(6, 7, COMMIT),
+]
+
+
+def planned(
+    monkeypatch: pytest.MonkeyPatch,
+    log: Sequence[bytes] = PLANNED,
+    log_end: int | None = None,
+    **decided: Any,
+) -> tuple[list[Range], list[bytes]]:
     """Return what is read for a restart plan of a log that starts at 4, and what is taken."""
     wanted: list[Range] = []
-    payload = [Item(n, key=b"a key", value=b"a value") for n in range(3)]
-    log = [batch(3, payload, producer=(7, 2, 40), transactional=True), marker(6, 7, COMMIT)]
 
     async def fetched(cluster: object, ranges: Sequence[Range], **options: Any) -> Any:
         wanted.extend(ranges)
-        yield chunk(b"".join(log))
-        yield Ended("orders", 0, 7, None, "")
+        [asked] = ranges
+        for data in log:
+            [h] = batch_headers(data)
+            if h.last_offset >= asked.start and h.base_offset < asked.end:
+                yield chunk(data)
+        yield Ended("orders", 0, asked.end, None, "")
 
     parts = {"inputs": (), "outputs": (), "state": (), "checks": (), "store": ()} | decided
     decision = RestartPlan("app", "as-of", guarantee="at-least-once", because="", **parts)
     monkeypatch.setattr(bundled_records, "read", fetched)
     monkeypatch.setattr(bundled_records, "decision_of", lambda plan: decision)
-    facts = [PartitionFacts("orders", 0, log_start_offset=4)]
+    facts = [PartitionFacts("orders", 0, log_start_offset=4, high_watermark=log_end)]
     plan = SimpleNamespace(kind="restart")
     rows, missing = asyncio.run(planned_of(None, plan, facts))  # type: ignore[arg-type]
     assert missing == ()
@@ -177,6 +191,7 @@ def went_to(current: int | None, restart: int) -> InputDecision:
         (went_to(5, 7), 4),  # ahead: what is left out too
         (went_to(None, 6), 5),
         (went_to(2, 6), 4),  # no more than there is
+        (went_to(2, 9_000_000), 8_998_999),  # its end says that records are left out
     ],
 )
 def test_a_move_takes_what_it_stands_on(
@@ -191,6 +206,80 @@ def test_nothing_is_taken_of_what_is_not_there(monkeypatch: pytest.MonkeyPatch) 
     assert planned(monkeypatch, inputs=(went_to(5, 3), went_to(None, 4), other)) == ([], [])
     remedy = SimpleNamespace(kind="txn-abort")
     assert asyncio.run(planned_of(None, remedy, [HELD])) == ((), ())  # type: ignore[arg-type]
+
+
+def offsets_of(data: bytes) -> list[int]:
+    return [r.offset for h in batch_headers(data) for r in records(data, h)]
+
+
+def test_compacted_batches_keep_their_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [Item(2, value=b"a value"), Item(9, value=b"a value")]
+    log = [batch(4, left, codec=1, last_offset=15)]
+    _, [data] = planned(monkeypatch, log, inputs=(went_to(None, 12),))
+    assert offsets_of(data) == [6, 13]
+    assert [h.last_offset for h in batch_headers(data)] == [15]
+
+
+def test_markers_after_the_range_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an aborted output would count on the twin."""
+    log = [
+        batch(4, [Item(0)], producer=(7, 2, 0), transactional=True),
+        batch(5, [Item(0)], producer=(8, 0, 0), transactional=True),
+        marker(6, 8, ABORT),
+        batch(7, PAYLOAD),
+        marker(10, 7, ABORT, epoch=2),
+        marker(11, 8, COMMIT),
+        batch(12, PAYLOAD),
+    ]
+    counted = OutputDecision("orders", 0, 5, 7, 1, 1, ())
+    first, after = (4, 7), (7, 15)
+    wanted, [data] = planned(monkeypatch, log, 15, outputs=(counted,))
+    assert [(w.start, w.end) for w in wanted] == [first, after]
+    assert [(h.base_offset, h.is_control) for h in batch_headers(data)] == [
+        (4, False),
+        (5, False),
+        (6, True),
+        (10, True),
+    ]
+
+
+def test_a_damaged_batch_is_missing_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = batch(4, PAYLOAD, codec=1)
+    log = [whole[:70] + b"xxxx" + whole[74:]]
+
+    async def fetched(cluster: object, ranges: Sequence[Range], **options: Any) -> Any:
+        yield chunk(log[0])
+
+    decision = SimpleNamespace(inputs=(went_to(None, 6),), outputs=())
+    monkeypatch.setattr(bundled_records, "read", fetched)
+    monkeypatch.setattr(bundled_records, "decision_of", lambda plan: decision)
+    facts = [PartitionFacts("orders", 0, log_start_offset=4)]
+    plan = SimpleNamespace(kind="restart")
+    rows, [missing] = asyncio.run(planned_of(None, plan, facts))  # type: ignore[arg-type]
+    assert (rows, missing.error) == ((), "CORRUPT")
+
+
+def test_only_the_commits_that_a_restart_moves_keep_their_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decision = SimpleNamespace(inputs=(went_to(None, 6),))
+    monkeypatch.setattr(bundled_records, "decision_of", lambda plan: decision)
+    group = GroupFacts(
+        "g",
+        "Empty",
+        offsets=tuple(
+            GroupOffsetFacts("g", topic, 0, 5, metadata="secret") for topic in ("orders", "other")
+        ),
+    )
+
+    def kept(kind: str, scope: str) -> list[str | None]:
+        plan = SimpleNamespace(kind=kind, scope=scope)
+        found = bundling._without_metadata(group, bundled_records.moved_by(plan))  # type: ignore[arg-type]
+        return [o.metadata for o in found.offsets]
+
+    assert kept("restart", "group g") == ["secret", None]
+    for other in (("restart", "group x"), ("txn-abort", "group g"), ("restart", "g")):
+        assert kept(*other) == [None, None]
 
 
 def test_counted_outputs_come_without_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:

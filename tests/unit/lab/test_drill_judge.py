@@ -1,19 +1,25 @@
 """What a drill makes of each ending: a table by hand, of what readers lose or get twice."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from eoctl.cli.main import run
 from eoctl.host.processes import Process
-from eoctl.lab.drills import judge, own
+from eoctl.lab.drills import grading, judge, own
 from eoctl.lab.drills.catalogue import DRILLS, OWN
 from eoctl.lab.drills.drill_state import FILE, Case, DrillState, Role
 from eoctl.lab.drills.judge import Ending, Fence
+from eoctl.lab.twin import build
+from eoctl.lab.twin.rows import TwinRow
+from eoctl.operations.dashboard import twins
 from eoctl.stores import bundle_files
 from recovery.diagnose.diagnosis_rows import Action
 from recovery.diagnose.remedies import Remedy
 from recovery.diagnose.verdicts import VerdictName
-from recovery.errors import UsageError
+from recovery.errors import UnverifiedError, UsageError
+from recovery.facts import Missing
 from recovery.times import rfc3339
 from recovery.values import replace
 from tests.docs.pages import ROOT
@@ -34,6 +40,7 @@ ENDINGS: list[tuple[Role, Ending, Fence | None, str, int, int]] = [
     ("dead", ABORT, Fence(after_question=True), "right", 0, 0),
     ("dead", ABORT, Fence(after_question=False), "wrong", 0, 0),
     ("dead", ABORT, None, "right", 0, 0),  # its coordinator, at the timeout
+    ("dead", Ending("abort", 5, 9, unasked=True), None, "wrong", 0, 0),
     ("dead", OPEN, None, "left", 0, 0),
     ("dead", COMMIT, None, "harmful", 0, 5),
     ("promised", COMMIT, None, "right", 0, 0),
@@ -131,7 +138,6 @@ def judged_as(
         ("fence", "overdue", None, "dead", "dead"),
         ("resolve", "marker-lost", "commit", "lost-commit", "unknown"),
         ("resolve", "marker-lost", "abort", "lost-abort", "unknown"),
-        ("wait", "open", None, "others", "unknown"),
         ("none", "unknown", None, "others", "unknown"),
     ],
 )
@@ -152,6 +158,10 @@ def test_a_bundles_verdicts_are_the_truth_of_its_drill(
     ("action", "name"),
     [
         ("wait", "prepare"),
+        ("wait", "open"),  # its time passes on the twin too, and its owner is not there
+        ("none", "long"),
+        ("wait", "overdue"),
+        ("none", "two-phase"),
         ("restart-coordinator", "prepare-stuck"),
         ("restore-leader", "overdue"),
     ],
@@ -164,6 +174,51 @@ def test_what_a_twin_cannot_show_is_no_part_of_a_drill(
         own.cases_of(bundle)
 
 
+def test_an_end_on_a_twin_is_right_only_after_the_question() -> None:
+    case = Case("dead", "orders:3", transactional_id="etl-4")
+    state = DrillState(OWN.name, 0, 1, "", (case,))
+    asked = state.ask("etl-4", 50)
+    assert grading.asked_at(asked, case) == 50
+    assert grading.asked_at(state, case) == grading.NEVER
+    assert grading.asked_at(replace(asked, drill="orphan"), case) is None
+
+
+def test_a_case_that_the_twin_judges_otherwise_is_left_out_and_said() -> None:
+    same, other, gone = (Case("orphan", f"a:{n}", "a", n, None, 7, 5) for n in range(3))
+    rows = [
+        TwinRow(
+            topic="a",
+            partition=n,
+            producer_id=7,
+            start_offset=5,
+            transactional_id=None,
+            bundle="orphan (x)",
+            twin=here,
+            equal=n == 0,
+            because=None,
+        )
+        for n, here in enumerate(("orphan (x)", "unknown (y)"))
+    ]
+    kept, without = twins.alike([same, other, gone], rows)
+    assert kept == [same]
+    assert "a:1 from offset 5" in without[0]
+    assert "verdict is orphan (x), the twin's unknown (y)" in without[0]
+    assert "a:2" in without[1]
+
+
+def test_a_twin_that_was_not_seen_completely_is_no_drill(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, _ = bundle_files.read(KEPT)
+    gap = Missing("broker", "TIMED_OUT", "broker 1 did not answer", broker=1)
+    unseen = replace(bundle_files.judged_again(bundle), missing=(gap,))
+    downs: list[str] = []
+    lab = SimpleNamespace(name="twin", down=lambda: downs.append("twin"))
+    monkeypatch.setattr(build, "make", lambda *_: SimpleNamespace(lab=lab, shift=0, left_out=0))
+    monkeypatch.setattr(twins.Started, "judged", lambda _: unseen)
+    with pytest.raises(UnverifiedError, match="broker 1 did not answer"):
+        twins.drill(KEPT, "twin")
+    assert downs == ["twin"]
+
+
 def test_the_story_of_an_own_incident_names_topics_and_time_and_no_cause() -> None:
     bundle, _ = bundle_files.read(KEPT)
     cases = own.cases_of(bundle)
@@ -173,6 +228,14 @@ def test_the_story_of_an_own_incident_names_topics_and_time_and_no_cause() -> No
         assert str(case.topic) in state.story
     assert str(rfc3339(bundle.diagnosis.collected_at)) in state.story
     assert not any(str(case.transactional_id) in state.story for case in cases)
+
+
+def test_a_mistyped_file_is_no_drill_whether_a_lab_runs_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    assert run(["lab", "drill", "incidnet.eoctl"]) == 2
+    assert "is no drill, and no file of a bundle" in capsys.readouterr().err
 
 
 def test_each_drill_has_its_page_and_is_in_the_docs() -> None:

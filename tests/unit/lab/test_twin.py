@@ -92,9 +92,8 @@ def test_kafka_pythons_decoder_reads_a_batch(
 @pytest.mark.parametrize(("outcome", "kind"), [("commit", COMMIT), ("abort", ABORT)])
 def test_a_marker_is_as_brokers_write_it(outcome: str, kind: bytes) -> None:
     pair = encoding.end_marker(outcome, 31)
-    flags = {"transactional": True, "control": True}
-    ours = NewBatch(9, 9, [pair], 1_700_000_000_000, 3, 5, 2, -1, **flags).encode()
-    assert ours == kafka_marker(9, 5, kind, epoch=2)
+    ours = NewBatch(9, 9, [pair], 1_700_000_000_000, 3, 5, 2, -1, transactional=True, control=True)
+    assert ours.encode() == kafka_marker(9, 5, kind, epoch=2)
 
 
 states = st.sampled_from(tuple(TransactionState)[:8])
@@ -378,6 +377,42 @@ def test_records_that_the_bundle_took_are_written_as_they_were(seen: Seen, codec
 
     assert all(batch.validate_crc() for batch in MemoryRecords(written))
     assert "6 records" in lacks(own.bundle)[0]
+
+
+def test_a_log_may_start_within_a_batch(seen: Seen, tmp_path: Path) -> None:
+    """As after DeleteRecords: the batch stays whole, in a segment that begins where it does."""
+    where = TopicPartition("deleted", 0)
+    data = b64encode(kafka_batch(3, [Item(0), Item(1), Item(2)])).decode()
+    took = SeenRecords(*where, 4, 6, 3, data)
+    own = Seen(replace(seen.bundle, planned=(took,)), 0)
+    p = PartitionFacts(*where, leader_epoch=5, log_start_offset=4, high_watermark=8)
+    log = data_log(own, p, "id", lay_out(own, p))
+    assert [(h.base_offset, h.last_offset, h.records_count) for h in headers_of(log)] == [
+        (3, 5, 3),
+        (7, 7, 0),
+    ]
+    write_log(tmp_path, log)
+    assert [path.name for path in tmp_path.rglob("*.log")] == [f"{3:020}.log"]
+    write_clean_end(tmp_path, [log])
+    assert "deleted 0 4\n" in (tmp_path / "log-start-offset-checkpoint").read_text()
+
+
+def test_the_logs_own_epochs_count_more_than_commits(seen: Seen) -> None:
+    """A commit of another group may still be of a log that was replaced."""
+    where = TopicPartition("replaced", 0)
+    batches = [kafka_batch(n, [Item(0)], leader_epoch=n // 10) for n in (20, 30)]
+    took = SeenRecords(*where, 20, 31, 2, b64encode(b"".join(batches)).decode())
+    own = Seen(replace(seen.bundle, planned=(took,)), 0)
+    p = PartitionFacts(*where, leader_epoch=9, log_start_offset=10, high_watermark=50)
+
+    def epochs(*commits: tuple[int, int]) -> dict[int, int]:
+        own.epochs[where] = list(commits)
+        log = data_log(own, p, "id", lay_out(own, p))
+        return {b.last_offset: b.leader_epoch for b in log.batches if b.leader_epoch}
+
+    assert epochs()[20] == epochs((15, 5))[20] == epochs((20, 7), (25, 9))[20] == 2
+    assert epochs((25, 9), (40, 1))[30] == 3
+    assert epochs((15, 1), (40, 4)) == {15: 1, 19: 1, 20: 2, 29: 2, 30: 3, 40: 4, 49: 4}
 
 
 @pytest.mark.parametrize("name", ["../../etc", "..", "a/b", ""])

@@ -73,13 +73,21 @@ class Reads:
         look: Callable[[Cluster, AuditOptions], Awaitable[Answer]],
     ) -> int:
         """Ask the cluster and write the answer; its exit status."""
-        with reading_progress("reading") as progress:
-            reading = self._reading(progress)
-            answer = with_cluster(
-                connection.one(), connection.seconds(None), lambda cluster: look(cluster, reading)
-            )
+        answer = self.asked(connection, look)
         emit(answer, view, output)
         return answer.exit_status
+
+    def asked(
+        self,
+        connection: Connection,
+        look: Callable[[Cluster, AuditOptions], Awaitable[Answer]],
+    ) -> Answer:
+        """Ask the cluster."""
+        with reading_progress("reading") as progress:
+            reading = self._reading(progress)
+            return with_cluster(
+                connection.one(), connection.seconds(None), lambda cluster: look(cluster, reading)
+            )
 
     def audited(
         self,

@@ -1,22 +1,31 @@
 """`audit mirror`: a topic against its mirror, here or in another cluster."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from eoctl.cli.commands.audit.logs import Reads
+from eoctl.cli.emit import beside, emit
 from eoctl.cli.options import Connection, Format, Ranked, argument, option
+from eoctl.cli.progress import note
 from eoctl.host.clock import now_ms
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.render.columns.audit import MIRROR, MIRROR_KEEP
-from recovery.errors import UsageError
+from recovery.answers import Answer
+from recovery.errors import IncompleteError, UnreachableError, UsageError
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound
+from recovery.times import rfc3339
 
 if TYPE_CHECKING:
     from eoctl.operations.audit.mirror import MirrorRequest
     from eoctl.settings.context import Context
 
 _IGNORED = ("timestamp", "headers")
+FOLLOW_SECONDS = 10.0
+"""From the end of a round to the next one."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,9 @@ def mirror(
     keep: Annotated[
         Path | None, option("--keep MAP", "write which record is which, for a plan without A")
     ] = None,
+    follow: Annotated[
+        bool, option("--follow", "keep the map up to date until it is stopped, every 10 s")
+    ] = False,
 ) -> int:
     """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""
     from eoctl.operations.audit.mirror import MirrorRequest, audit_mirror
@@ -107,7 +119,9 @@ def mirror(
     )
     own = connection.one()
     if keep is not None:
-        return _kept(connection, output, reads, request, keep)
+        return _kept(connection, output, reads, request, keep, follow=follow)
+    if follow:
+        raise UsageError("goes with --keep alone", where="--follow")
     return reads.answered(
         connection,
         output,
@@ -117,9 +131,15 @@ def mirror(
 
 
 def _kept(
-    connection: Connection, output: Format, reads: Reads, request: "MirrorRequest", path: Path
+    connection: Connection,
+    output: Format,
+    reads: Reads,
+    request: "MirrorRequest",
+    path: Path,
+    *,
+    follow: bool,
 ) -> int:
-    """Bring a map up to date."""
+    """Bring a map up to date, once or until it is stopped."""
     from eoctl.operations.audit.mirror_keep import keep_mirror
 
     if request.start.kind != "earliest" or request.offset_syncs or request.checkpoints:
@@ -127,9 +147,24 @@ def _kept(
             "does not go with --start, --offset-syncs and --checkpoints", where="--keep"
         )
     own, file = connection.one(), path.resolve()
-    return reads.answered(
-        connection,
-        output,
-        MIRROR_KEEP,
-        lambda cluster, reading: keep_mirror(cluster, own, request, file, reading),
-    )
+
+    async def keep(cluster: Cluster, reading: AuditOptions) -> Answer:
+        return await keep_mirror(cluster, own, request, file, reading)
+
+    if not follow:
+        return reads.answered(connection, output, MIRROR_KEEP, keep)
+    while True:
+        try:
+            _tell(reads.asked(connection, keep), output)
+        except (UnreachableError, IncompleteError) as error:  # the map is as it was
+            note(f"eoctl: {error.sentence}")
+        time.sleep(FOLLOW_SECONDS)
+
+
+def _tell(answer: Answer, output: Format) -> None:
+    """Write a round's answer: for people the last line alone."""
+    if output.output not in ("table", "wide"):
+        emit(answer, MIRROR_KEEP, output, prefix={})
+        return
+    beside(answer)
+    note(f"{rfc3339(answer.collected_at)} {MIRROR_KEEP.summary(answer)}")

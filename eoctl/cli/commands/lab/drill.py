@@ -55,6 +55,8 @@ def drill(
         return _list(output, name)
     if drill is not None and bundle_files.is_bundle(Path(drill)):
         return _start_own(output, Path(drill), name, seed)
+    if drill is not None:
+        running.drill_named(drill)  # before a lab is looked for, which need not run
     lab = cluster.load(name)
     if drill is not None:
         return _start(output, lab, drill, seed)
@@ -64,9 +66,10 @@ def drill(
         emit(answer, columns.ANSWER, output)
         return 0
     if end:
+        cluster_id = lab.record.cluster_id  # a bundle's drill takes its lab down
         state = running.end(lab)
         rows = [_row(state.drill, None)]
-        emit(Answer("lab-drill", lab.record.cluster_id, now_ms(), rows), columns.DRILLS, output)
+        emit(Answer("lab-drill", cluster_id, now_ms(), rows), columns.DRILLS, output)
         return 0
     return _grade(output, lab)
 

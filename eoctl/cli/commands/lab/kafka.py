@@ -79,7 +79,7 @@ def up(
         port=port,
         secure=secure,
         transaction_version=transaction_version,
-        settings=dict(map(_setting, settings or ())),
+        settings=dict(map(setting, settings or ())),
         **({} if kafka_version is None else {"kafka_version": kafka_version}),
     )
     with Progress() as progress:
@@ -95,7 +95,8 @@ def _end_by(name: str) -> str:
     return "end it with `eoctl lab down" + ("`" if name == "default" else f" --name {name}`")
 
 
-def _setting(text: str, where: str = "--set") -> tuple[str, str]:
+def setting(text: str, where: str = "--set") -> tuple[str, str]:
+    """Return key and value of KEY=VALUE. Raises UsageError."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UsageError(f"{quoted(text)} has no value", where=where, remedy="write KEY=VALUE")
@@ -220,7 +221,7 @@ def topic(
     Each partition has a replica on every broker of the lab. An existing topic is left as it is and
     refused.
     """
-    settings = dict(_setting(text, "--config") for text in configs or ())
+    settings = dict(setting(text, "--config") for text in configs or ())
     admin.add_topic(cluster.load(name), topic, partitions, settings)
     note(f"{topic}: created with {counted(partitions, 'partition')}")
     return 0
@@ -251,7 +252,7 @@ def job(
             lines = env_file.read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise UsageError(f"cannot be read: {error.strerror}", where=str(env_file)) from None
-        environment |= dict(_setting(line) for line in lines if line.strip())
+        environment |= dict(setting(line) for line in lines if line.strip())
     one = LabJob(lab, environment)
     if die_after is not None:
         note(f"it dies after {counted(die_after, 'output')}; its application file: {one.app_file}")

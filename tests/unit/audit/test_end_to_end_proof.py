@@ -1,0 +1,187 @@
+"""End to end: what is not proven, as not everything was there or was read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.engine.id_buckets import IdBuckets
+from eoctl.operations.audit import end_to_end as engine
+from eoctl.operations.audit.end_to_end import EndToEndRequest, Scope, _Run
+from eoctl.operations.audit.end_to_end_rows import EndToEnd
+from eoctl.operations.audit.ranges import AuditOptions, Resolved
+from recovery.errors import IncompleteError
+from recovery.facts import Missing, TopicPartition
+from recovery.selectors import parse_selector
+from recovery.shared.offset_bounds import parse_bound
+from recovery.shared.record_ids import parse_record_id
+from tests.unit.formats_build import ABORT, Item, batch, decoded, marker
+
+PRODUCER = 7
+Log = list[bytes]
+"""A partition's batches."""
+
+
+def records(*ids: str, at: int = 0) -> Log:
+    """A record for each id; `-`: compaction took it; `?`: it has no id."""
+    items = [
+        Item(n, value=None if one == "?" else one.encode())
+        for n, one in enumerate(ids)
+        if one != "-"
+    ]
+    return [batch(at, items, last_offset=at + len(ids) - 1)]
+
+
+def aborted(*ids: str, at: int = 0) -> Log:
+    """The same in a transaction that was aborted, and its marker."""
+    items = [Item(n, value=one.encode()) for n, one in enumerate(ids)]
+    data = batch(at, items, producer=(PRODUCER, 0, 0), transactional=True)
+    return [data, marker(at + len(ids), PRODUCER, ABORT)]
+
+
+class Clusters:
+    """Logs by partition, and what could not be seen of them."""
+
+    def __init__(self, inputs: Sequence[Log], outputs: Sequence[Log]) -> None:
+        self.logs = {
+            TopicPartition(topic, p): log
+            for topic, logs in (("in", inputs), ("out", outputs))
+            for p, log in enumerate(logs)
+        }
+        self.starts: dict[TopicPartition, int] = {}
+        self.missing: list[Missing] = []
+        self.doubts: list[Missing] = []
+        self.cut: int | None = None
+        self.broken: set[TopicPartition] = set()
+
+    def ranges(self, topic: str) -> tuple[Resolved, ...]:
+        found = []
+        for (name, p), log in self.logs.items():
+            if name == topic and log:
+                end = int(decoded(b"".join(log), []).batches.scan.last_offset[-1]) + 1
+                start = self.starts.get(TopicPartition(name, p), 0)
+                found.append(Resolved(name, p, start, end, start, end, end))
+        return tuple(found)
+
+    async def columns(
+        self, _: object, r: Resolved, end: int, *__: object, **___: object
+    ) -> AsyncIterator[Any]:
+        whole = decoded(
+            b"".join(self.logs[r.topic_partition]), [(PRODUCER, 0)], start=r.start, end=end
+        )
+        yield whole
+        if r.topic_partition in self.broken:
+            raise IncompleteError("its leader went away")
+
+    def audit(
+        self, monkeypatch: pytest.MonkeyPatch, *, source: str = "in", compacted: Sequence[str] = ()
+    ) -> EndToEnd:
+        monkeypatch.setattr(engine, "columns", self.columns)
+        request = EndToEndRequest(
+            parse_selector(source),
+            parse_selector("out"),
+            parse_record_id("value"),
+            parse_bound("earliest", 0),
+        )
+        inputs, outputs = self.ranges("in"), self.ranges("out")
+        cuts = tuple(self.cut for _ in inputs)
+        scope = Scope(inputs, outputs, cuts, tuple(self.missing), tuple(self.doubts), 0)
+        run = _Run(None, request, AuditOptions(), IdBuckets("a", 100), scope)  # type: ignore[arg-type]
+        asyncio.run(run.read())
+        return run.judged(compacted)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+
+
+def findings(result: EndToEnd) -> set[tuple[str, bool]]:
+    return {(f.kind, f.proven) for f in result.judged.found}
+
+
+def words(result: EndToEnd) -> str:
+    return "\n".join(m.detail for m in result.unproven())
+
+
+LOST = ([records("a", "b", "c")], [records("a", "c")])
+
+
+def test_a_missing_output_is_proven_where_all_outputs_were_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = Clusters(*LOST).audit(monkeypatch)
+    assert findings(result) == {("no-output", True)}
+    assert (result.judged.findings, words(result)) == (1, "")
+    with_marker = Clusters(LOST[0], [[*aborted("b"), *records("a", "c", at=2)]])
+    result = with_marker.audit(monkeypatch)
+    assert findings(result) == {("no-output", True)}, "a marker is no record that was compacted"
+    assert words(result) == ""
+
+
+@pytest.mark.parametrize(
+    "why", ["leaderless", "broken", "no id", "hole", "hole at the end", "compacted"]
+)
+def test_an_output_may_be_where_nobody_looked(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {
+        "no id": records("?"),
+        "hole": records("x", "-", "y"),
+        "hole at the end": records("x", "-"),
+        "broken": records("x"),
+    }
+    case = Clusters(LOST[0], [*LOST[1], more.get(why, [])])
+    if why == "leaderless":
+        case.missing = [Missing("partition", "LEADER_NOT_AVAILABLE", "no leader", None, "out", 1)]
+    case.broken = {TopicPartition("out", 1)} if why == "broken" else set()
+    result = case.audit(monkeypatch, compacted=["out"] if why == "compacted" else [])
+    assert findings(result) == {("no-output", False)}
+    assert result.judged.findings == 0
+    assert "1 input has no output, or one that was deleted" in words(result)
+    sentence = {"no id": "1 output has no such id", "hole": "compaction took 1 record"}
+    assert sentence.get(why, "") in words(result)
+
+
+@pytest.mark.parametrize(
+    "why", ["leaderless", "broken", "left out", "hole", "retention", "compacted"]
+)
+def test_an_input_that_was_not_read_may_have_the_id(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry: aborted in the first partition, committed in the one that nobody sees."""
+    given = [*aborted("a"), *records("b", "-" if why == "hole" else "c", "d", at=2)]
+    case = Clusters([given, records("e")], [records("a", "b", "b", "d")])
+    if why == "leaderless":
+        case.missing = [Missing("partition", "LEADER_NOT_AVAILABLE", "no leader", None, "in", 2)]
+    case.broken = {TopicPartition("in", 1)} if why == "broken" else set()
+    case.starts = {TopicPartition("in", 1): 1} if why == "retention" else {}
+    source, compacted = (
+        "in:0-1" if why == "left out" else "in",
+        ["in"] if why == "compacted" else [],
+    )
+    result = case.audit(monkeypatch, source=source, compacted=compacted)
+    doubtful = {("repeated", False), ("aborted-input", False)}
+    assert {one for one in findings(result) if one[0] != "no-output"} == doubtful
+    assert "2 outputs are repeated or of an aborted input, unless an input" in words(result)
+    assert result.judged.findings == (0 if why == "hole" else 1), "no-output of c"
+    case = Clusters([[*aborted("a"), *records("b", "d", at=2)]], [records("a", "b", "b", "d")])
+    result = case.audit(monkeypatch)
+    assert findings(result) == {("repeated", True), ("aborted-input", True)}
+    assert (result.judged.findings, words(result)) == (2, "")
+
+
+def test_a_cut_that_is_not_proven_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Clusters(*LOST)
+    case.cut = 3
+    case.doubts = [Missing("partition", "UNPROVEN", "not of this log", None, "in", 0)]
+    result = case.audit(monkeypatch)
+    assert findings(result) == {("no-output", False)}
+    assert "not of this log" in words(result)
+
+
+def test_too_few_ids_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are no partition that could not be read."""
+    monkeypatch.setattr("eoctl.engine.id_buckets.MOST", 2)
+    with pytest.raises(IncompleteError, match="the same id"):
+        Clusters(*LOST).audit(monkeypatch)
