@@ -21,9 +21,10 @@ from tests.share import fewer, only_here
 from tests.started import started
 
 SLOW = ("--max-rate", "2KiB")
-PATIENT = ("--sample-interval", "30s")
-WAITING = ("why", "check", "bundle")
-"""Commands that wait for those 30 s: none can have ended by itself."""
+PATIENT = ("--sample-interval", "30s", "--timeout", "60s")
+"""With the usual 30 s in all, such a second look is refused at once."""
+WAITING = ("why", "check")
+"""Commands that wait for a second look at the orphan: none can have ended by itself."""
 SECONDS, MOST = 2.0, 10.0
 MOMENTS = fewer(30, 1)
 
