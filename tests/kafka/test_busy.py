@@ -36,8 +36,8 @@ LATE_SECONDS = 0.5 if SHARE >= 1 else 0.1
 WITH = ("--context", "relayed", "--timeout", "170s")
 IDS = fewer(200, 12)  # the brokers alone take half a core for 40
 RUNS = fewer(300, 4)
-ORPHANS = fewer(50, 3)
-IN_ALL_STATES = fewer(250, 12)
+ORPHANS = max(3, fewer(50, 3))
+IN_ALL_STATES = max(12, fewer(250, 12))
 AT_ONCE = fewer(6, 2)
 PATIENT = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000"}
 """Kafka's own: with the 3 s of a lab, a crowded machine has brokers fenced and leaders moved."""
