@@ -344,7 +344,7 @@ def test_the_twin_answers_as_its_bundle_and_ends_as_the_cluster(
         bundle = bundled(lab, tmp_path)
         plan_file = tmp_path / "plan.json"
         steps = {} if name in RESENT else remedied(lab, plan_file)
-        ended = ends_of(lab, truths)
+        ended = {} if name in RESENT else ends_of(lab, truths)
     finally:
         lab.down()
     with twin_for(bundle, "twin") as twin:
