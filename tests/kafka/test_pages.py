@@ -1,5 +1,6 @@
 """What pages say of the reader's own clusters and contexts, on a lab in their place."""
 
+import time
 import tomllib
 from pathlib import Path
 
@@ -132,5 +133,16 @@ def test_a_dashboard_until_q(it: Reading, lab1: Lab, tmp_path: Path) -> None:
     it.typed("--context prod-eu tui", until_q)
     it.typed("--context prod-eu tui --record", until_q)
     assert len(Path("today.jsonl").read_text().splitlines()) > 1
+    night = Path("night.jsonl")
+
+    def after_two_lines(_: str) -> str:
+        end = time.monotonic() + 30
+        while len(night.read_text().splitlines()) < 2:
+            assert time.monotonic() < end, "nothing is recorded"
+            time.sleep(0.2)
+        return "\x03"
+
+    headless = [("recording into", after_two_lines)]
+    it.typed("--context prod-eu tui --record night.jsonl", headless, status=130)
     it.typed("tui --replay", until_q)
     it.typed("--from incident.eoctl tui", until_q)
