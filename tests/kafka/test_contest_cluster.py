@@ -27,7 +27,7 @@ from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose import recent_contests as newest
 from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Contest
 from recovery.facts import CoordinatorClock, Transactions
-from tests.kafka.command import FAST, eoctl
+from tests.kafka.command import FAST, eoctl, said
 from tests.kafka.conftest import MakeTopic
 
 TURNS = 6
@@ -280,7 +280,7 @@ def test_what_is_healthy_is_none(healthy: Lab, topic: MakeTopic) -> None:
 
     asyncio.run(live())
     found = eoctl("status", *FAST, "-o", "json", lab=healthy)
-    assert (found.status, found.json["contests"], found.stderr) == (0, [], "")
+    assert (found.status, found.json["contests"], said(found.stderr)) == (0, [], [])
     checked = eoctl("check", *FAST, "-o", "json", lab=healthy)
     assert checked.status == 0
     [rule] = [r for r in checked.rows if r["rule"] == "contested_ids"]

@@ -207,6 +207,9 @@ def test_a_plan_does_on_the_twin_what_it_does_to_the_cluster(
             assert records_of(twin.lab, t) == records_of(lab2, t) != {}
         [offsets] = [t for t in truths if t.group is not None]
         assert committed(twin.lab, offsets, stable=False).offset == offsets.committed_offset
+        [overdue] = [t for t in truths if str(t.verdict) == "overdue"]
+        assert overdue.transactional_id is not None
+        running.ask(twin.lab, overdue.transactional_id)
         rehearsed = rehearsing.rehearse(plan, twin)
         assert {s.status for s in rehearsed.outcome.steps} == {"done"}
         assert {row.as_dict()["verdict_after"] for row in rehearsed.answer.rows} == {None}
