@@ -58,6 +58,7 @@ ELSEWHERE = {
     "their plans have tests of their own": (
         *("txn commit", "txn salvage", "restart apply", "restart undo", "restart verify"),
         *("merge plan", "merge replay", "merge verify", "state deliver", "audit mirror"),
+        *("audit end-to-end", "audit mirror-transactions"),
     ),
     "ask as those above do, until they are stopped": ("exporter", "tui"),
     "asks no cluster": (
@@ -66,7 +67,7 @@ ELSEWHERE = {
         *("jobs list", "jobs show", "jobs cancel", "jobs export", "bundle open", "report"),
         *("context list", "context use", "context show", "context add", "explain", "completion"),
         *("lab up", "lab down", "lab status", "lab break", "lab topic", "lab job"),
-        *("lab drill", "lab demo", "lab twin", "lab rehearse"),
+        *("lab drill", "lab demo", "lab twin", "lab rehearse", "lab mirror"),
     ),
 }
 
@@ -106,7 +107,8 @@ def test_a_command_that_looks_sends_only_requests_that_look(
         if name == "txn apply":
             eoctl("txn", "hanging", *FAST, "--plan", named[0], "--context", "relayed", env=env)
         ran = eoctl(*name.split(), *named, "--context", "relayed", env=env)
-        assert ran.status in STATUS.get(name, (0, 1)), (ran.stdout, ran.stderr)
+        # 3: what other tests left in this lab may be unknown
+        assert ran.status in STATUS.get(name, (0, 1, 3)), (ran.stdout, ran.stderr)
         tried("requests", len(relay.requests))
         assert relay.requests
         assert relay.changing == []
