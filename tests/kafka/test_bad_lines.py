@@ -21,6 +21,8 @@ from tests.kafka.relay import Relay, relayed
 from tests.kafka.remedying import abort
 from tests.share import fewer, only_here
 
+pytestmark = pytest.mark.trust  # it leaves much behind in its lab
+
 TIMEOUT = 2.0
 LATE = 7.0
 """Beyond the deadline: a process starts, and a crowded machine is slow."""
