@@ -240,11 +240,7 @@ def copy_words(row: str, world: World, folder: Path) -> tuple[str, ...]:
     return ("state", "deliver", state, "--into", f"topic:{world.output}", "--without-headers")
 
 
-@pytest.mark.parametrize(
-    "row",
-    # beside much other work a refused `dedup` may end with 6, what it began being unverified
-    [pytest.param("dedup", marks=pytest.mark.trust), "state deliver", "merge replay"],
-)
+@pytest.mark.parametrize("row", ["dedup", "state deliver", "merge replay"])
 def test_a_copy_without_one_of_its_rights_shows_its_readers_nothing(
     secure_lab: Lab, topic: MakeTopic, tmp_path: Path, tried: Tried, row: str
 ) -> None:

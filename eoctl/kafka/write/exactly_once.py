@@ -250,9 +250,9 @@ class Writer:
 
         if not isinstance(failure, KafkaException):
             return failure
-        if failure.args[0].name() == "_FATAL":  # all that produce says after the first fatal error
+        if failure.args[0].name() in ("_FATAL", "_STATE"):  # all that produce says after an error
             try:
-                self._producer.flush(0)
+                self._producer.begin_transaction()  # refused with the error that came first
             except KafkaException as first:
                 failure = first
         return self._problem(failure.args[0], what)
