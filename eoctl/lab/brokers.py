@@ -171,9 +171,14 @@ def _urls(ports: Mapping[str, int]) -> str:
 
 def write_settings(path: Path, settings: Mapping[str, str]) -> None:
     """Write a Java .properties file. Only its owner may read it: it may hold passwords."""
-    lines = [f"{key}={_escape(value)}\n" for key, value in settings.items()]
     path.touch(mode=0o600)
-    path.write_text("".join(lines), encoding="latin-1")
+    path.write_bytes(settings_text(settings))
+
+
+def settings_text(settings: Mapping[str, str]) -> bytes:
+    """Return the content of a Java .properties file."""
+    lines = [f"{key}={_escape(value)}\n" for key, value in settings.items()]
+    return "".join(lines).encode("latin-1")
 
 
 def _escape(value: str) -> str:

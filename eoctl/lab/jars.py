@@ -1,9 +1,9 @@
 """Fetch Kafka's jars once per user, with Ivy from a Maven repository; SHA-256 pins each jar.
 
-Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, with a line per jar; MirrorMaker has
-one of its own:
-`sha256  bytes  organisation:name:revision`. The file is complete, so Ivy is asked for exactly these
-files and resolves nothing. `python -m eoctl.lab.relock VERSION` rewrites a lock file.
+Each Kafka version has a lock file, `locks/kafka-VERSION.lock`, and MirrorMaker one of its own, with
+a line per jar: `sha256  bytes  organisation:name:revision`. The file is complete, so Ivy is asked
+for exactly these files and resolves nothing. `python -m eoctl.lab.relock VERSION` rewrites a Kafka
+version's; MirrorMaker's is kept by hand.
 """
 
 import fcntl

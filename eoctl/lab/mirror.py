@@ -71,17 +71,18 @@ def start(target: Lab, settings: Mapping[str, str], progress: FetchProgress = no
     folder = folder_of(target)
     folder.mkdir(exist_ok=True)
     file = folder / "mm2.properties"
-    text = "".join(f"{key}={value}\n" for key, value in settings.items())
     if (there := running(target)) is not None:
-        if file.read_text(encoding="utf-8") != text:
+        if file.read_bytes() != brokers.settings_text(settings):
             raise RefusedError(
-                "a MirrorMaker with other settings runs", where=str(file), remedy="--kill first"
+                "a MirrorMaker with other settings runs",
+                where=str(file),
+                remedy="first `eoctl lab mirror --kill`, with the same --name",
             )
         return there
     runtime = brokers.find_runtime(KAFKA, progress=progress)
     more = fetch(read_lock(KAFKA, "mirror"), runtime.java, progress=progress)
     runtime = replace(runtime, jars=(*runtime.jars, *more))
-    file.write_text(text, encoding="utf-8")
+    brokers.write_settings(file, settings)
     flags = ("-Xmx512m", *brokers.log_flags(KAFKA, folder / "mm2.log"))
     with uninterrupted():
         process = spawn(runtime.argv(_MAIN, file, flags=flags), folder / "console.log")

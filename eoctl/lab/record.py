@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eoctl.host.processes import Process
-from eoctl.lab.jars import KAFKA
+from eoctl.lab.jars import KAFKA, read_lock
 from recovery.errors import RefusedError, UsageError
 from recovery.plurals import counted
 from recovery.values import Value
@@ -66,6 +66,7 @@ class LabSpec(Value):
             raise UsageError(f"{self.port} is no port", remedy="choose one from 1024 to 65500")
         if self.transaction_version not in (None, 0, 1, 2):
             raise UsageError(f"transaction.version is 0, 1 or 2, not {self.transaction_version}")
+        read_lock(self.kafka_version)
         if self.uses_zookeeper and (self.secure or self.transaction_version is not None):
             option = "--secure" if self.secure else "--transaction-version"
             raise UsageError(f"a lab of Kafka {self.kafka_version} has no {option}")

@@ -119,8 +119,9 @@ class SeenHistory:
 class SeenRecords(HasPartition, Value):
     """Batches of one partition that a bundle took along.
 
-    first_offset, end_offset: what they cover. records: of data, without markers. data: the batches
-    in base64, compressed as the log stores them, or with empty records (Bundle.planned).
+    first_offset: the first requested; end_offset: after the last batch. Of a plan's, batches before
+    its last markers may be missing. records: of data, without markers. data: the batches in base64,
+    compressed as the log stores them, or with empty records (Bundle.planned).
     """
 
     topic: str

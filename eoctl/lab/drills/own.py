@@ -13,8 +13,11 @@ from recovery.errors import UsageError
 from recovery.times import rfc3339
 
 _GONE = "No process of it runs on the twin: act as if it were gone for good."
-_LIMITED = frozenset({"open", "long", "overdue", "two-phase", "prepare"})
-"""Verdicts that wait for an owner or a clock: the twin has no owner, and its clock runs on."""
+_LIMITED = frozenset(
+    {"open", "long", "overdue", "two-phase"} | {"prepare", "prepare-stuck", "coordinator-fenced"}
+)
+"""Verdicts that wait for an owner, a clock or a coordinator: the twin has no owner, its clock runs
+on, and its coordinators send again what was decided."""
 _SILENT = "A bundle does not hold what its team would say: go by what the cluster shows."
 
 

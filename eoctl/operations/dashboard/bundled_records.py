@@ -156,6 +156,8 @@ class _Taking:
         async with aclosing(read(cluster, [after], partition_bytes=_CHUNK_BYTES)) as answers:
             async for answer in answers:
                 if isinstance(answer, Ended):
+                    if answer.error is not None:
+                        self._ended = answer
                     return
                 size += len(answer.records)
                 for h in batch_headers(answer.records):

@@ -90,6 +90,7 @@ async def collect(
     planned, planned_missing = await planned_of(cluster, plan, offsets.partitions)
     configs, configs_missing = await live.topic_configs(sorted({p.topic for p in d.partitions}))
     expirations, expirations_missing = await live.expirations()
+    kept = moved_by(plan)
     return Bundle(
         eoctl_version=__version__,
         created_at=now_ms(),
@@ -103,7 +104,7 @@ async def collect(
         diagnosis=rest,
         open_transactions=opened,
         looks=looks,
-        groups=tuple(_without_metadata(g, moved_by(plan)) for g in groups),
+        groups=tuple(_without_metadata(g, kept) for g in groups),
         history=await _history(cluster, d, everything=history),
         groups_missing=tuple(groups_missing),
         waiting=await _waiting(live, d),

@@ -70,12 +70,11 @@ def _widened(answer: Answer, before: Answer) -> Answer:
     """
     at = rfc3339(before.collected_at)
     if not answer.rows or not home_was_read(answer):
-        note = f"nothing new was read: below are the commits of the look at {at}"
+        none = ", for the log has no commit of the group now" if home_was_read(answer) else ""
+        note = f"nothing new was read{none}: below are the commits of the look at {at}"
         extra = {**before.extra, "kept": len(before.rows)}
         notes = (*answer.notes, note)
-        return replace(
-            answer, collected_at=before.collected_at, rows=before.rows, extra=extra, notes=notes
-        )
+        return replace(before, errors=answer.errors, extra=extra, notes=notes)
     now, then = (
         [row for row in a.rows if isinstance(row, OffsetsHistoryRow)] for a in (answer, before)
     )

@@ -47,6 +47,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (LabSpec(kafka_version="2.8.2", secure=True), r"Kafka 2\.8\.2 has no --secure"),
         (LabSpec(kafka_version="3.6.0", secure=True), r"Kafka 3\.6\.0 has no --secure"),
         (LabSpec(kafka_version="2.8.2", transaction_version=1), "has no --transaction-version"),
+        (LabSpec(kafka_version="trunk"), r"cannot start Kafka trunk; choose .*4\.3\.1"),
         (LabSpec(kafka_version="9.9.9"), r"cannot start Kafka 9\.9\.9; choose .*4\.3\.1"),
     ],
 )

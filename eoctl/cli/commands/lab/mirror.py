@@ -14,10 +14,12 @@ from eoctl.lab.record import LabSpec
 from recovery.answers import Answer
 from recovery.errors import RefusedError
 
+NAME = "mirror"
+
 
 def mirror_(
     output: Format,
-    name: Annotated[str, option("--name NAME", "of the labs: NAME-a and NAME-b")] = "mirror",
+    name: Annotated[str, option("--name NAME", "of the labs: NAME-a and NAME-b")] = NAME,
     topics: Annotated[str, option("--topics RE", "that are mirrored")] = ".*",
     exactly_once: Annotated[
         bool, option("--exactly-once", "each copy in a transaction (KIP-618)")
@@ -49,14 +51,17 @@ def mirror_(
             mirror.start(target, mirror.properties(source, target, topics, ".*", more), progress)
     row = _row(cluster.load(f"{name}-{mirror.SOURCE}"), target)
     emit(Answer("lab-mirror", target.record.cluster_id, now_ms(), [row]), MIRROR, output)
-    ends = " and ".join(f"`eoctl lab down --name {name}-{side}`" for side in "ab")
-    note(f"next: `eoctl lab mirror --kill`, or write into {row.context}; end it with {ends}")
+    labs = (f"{name}-{side}" for side in (mirror.SOURCE, mirror.TARGET))
+    ends = " and ".join(f"`eoctl lab down --name {lab}`" for lab in labs)
+    again = "eoctl lab mirror" if name == NAME else f"eoctl lab mirror --name {name}"
+    act = f"`{again}` with the same options starts it again" if kill else f"`{again} --kill`"
+    note(f"next: {act}, or write into {row.context}; end it with {ends}")
     return 0
 
 
 def _row(source: Lab, target: Lab) -> LabMirrorRow:
     folder, process = mirror.folder_of(target), mirror.running(target)
-    lines = (folder / "mm2.properties").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "mm2.properties").read_text(encoding="latin-1").splitlines()
     [(key, value)] = mirror.exactly_once(True).items()
     return LabMirrorRow(
         context=source.context_name,
