@@ -199,7 +199,7 @@ class Layout(App[str]):
 
     @property
     def place(self) -> Location:
-        """Return the location; of the worst partition in a recording, the page that it has."""
+        """Return what is shown: for `6` in a recording its page of the worst finding."""
         return self._recorded_place or self.location
 
     @property
@@ -355,8 +355,9 @@ class Layout(App[str]):
         for panel, picture in zip_longest(self.pictures, board.pictures):
             if view is OVERVIEW or panel.id == PICTURE_BELOW[view]:
                 panel.draw(picture, board.rate if panel is self.rate else ())
-        self.ends.fill(partial(_flowed, board.ends))
-        self.changes.fill(partial(_flowed, board.changes))
+        if view is OVERVIEW:
+            self.ends.fill(partial(_flowed, board.ends))
+            self.changes.fill(partial(_flowed, board.changes))
         self.show_panels()
 
     def show_story(self) -> None:

@@ -31,7 +31,7 @@ from tui.screens.views import (
     Location,
     View,
 )
-from tui.story import Known, gone_lines, log_of, page_of, story_lines, told_of
+from tui.story import Known, gone_lines, log_of, page_of, recorded_why, story_lines
 from tui.widgets.charts import picture_lines
 from tui.widgets.lines import Line
 from tui.widgets.text import command_lines, wrapped
@@ -68,8 +68,9 @@ def page(s: "Snapshot | None", location: Location, jobs: "TableData") -> Make:
 
 NOT_RECORDED = "the recording does not have this page; the cluster may still answer:"
 NO_WHY = (
-    "the recording has no page of why of it at this moment, only what is above: it has one where "
-    "the cursor rested on the finding. The cluster may still answer:"
+    "the recording has no page of why about this finding at this moment; above is what its "
+    "snapshot knows. Such a page is recorded while the cursor rests on the finding, and without a "
+    "display for the worst one. The cluster may still answer:"
 )
 
 
@@ -101,7 +102,7 @@ def recorded_worst(frame: "Frame") -> Location | None:
     The newest page may be of a finding before, also one that was asked for as the worst.
     """
     row, s = worst(frame), frame.snapshot
-    if row is None or s.why_about is None or told_of(s, row) is None:
+    if row is None or s.why_about is None or recorded_why(s, row) is None:
         return None
     return Location(WHY, s.why_about)
 

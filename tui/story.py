@@ -84,10 +84,10 @@ def log_of(row: TableRow | None) -> str | None:
 
 def answered(s: "Snapshot", row: TableRow) -> WhyRow | None:
     """Return the page of the row's transaction; None until it has answered about this one."""
-    return told_of(s, row) if s.why_about == page_of(row) else None
+    return recorded_why(s, row) if s.why_about == page_of(row) else None
 
 
-def told_of(s: "Snapshot", row: TableRow) -> WhyRow | None:
+def recorded_why(s: "Snapshot", row: TableRow) -> WhyRow | None:
     """Return what the newest page of why says of the row's transaction, whatever was asked."""
     for found in s.why.rows if s.why is not None else ():
         if isinstance(found, WhyRow) and _same(found.held_by, row.judged):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from recovery.errors import IncompleteError
 from recovery.plurals import counted
@@ -27,7 +27,7 @@ def follow_worst(feed: "Feed", frame: "Frame") -> None:
     feed.want(why=asked["why"], strip=asked["strip"])
 
 
-def recorded(feed: "AskingFeed", writer: "Writer", say: Say) -> None:
+def recorded(feed: "AskingFeed", writer: "Writer", say: Say) -> NoReturn:
     """Run a feed that records until KeyboardInterrupt, which a signal raises here, ends it.
 
     say: takes a sentence when the cluster does not answer, when it does again, and at the end.
@@ -43,8 +43,8 @@ def recorded(feed: "AskingFeed", writer: "Writer", say: Say) -> None:
             problems.tell(news.snapshot)
             follow_worst(feed, news)
 
-    feed.start(post)
     try:
+        feed.start(post)
         reason = ended.get()
     except KeyboardInterrupt:
         _close(feed, writer, say)
@@ -78,7 +78,7 @@ class _Problems:
         self._say = say
 
     def tell(self, s: "Snapshot") -> None:
-        """Say a snapshot's problem if it is another than before, or that it is over."""
+        """Say a snapshot's problem if it is another than before, or that no look fails any more."""
         if s.problem != self.now:
-            self._say(f"eoctl: {s.problem or 'every question is answered again'}")
+            self._say(f"eoctl: {s.problem or 'answers arrive again'}")
         self.now = s.problem

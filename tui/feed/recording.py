@@ -7,6 +7,7 @@ line before is written as `=`. So reading a line requires the lines before it.
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from json.decoder import JSONArray  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
@@ -108,14 +109,17 @@ class Writer:
 
     def close(self) -> None:
         self.recording = False
-        self._file.close()
+        with suppress(OSError):  # `add` has raised it: each snapshot is flushed there
+            self._file.close()
 
     def _check(self) -> None:
         number = self._file.fileno()
         try:
             there = os.path.samestat(self.path.stat(), os.fstat(number))
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             there = False
+        except OSError:
+            there = True  # a path that cannot be looked up is not gone; a write that fails says so
         where = str(self.path)
         if not there:
             raise IncompleteError(

@@ -111,7 +111,7 @@ def table_data(
 def _wanted(column: Column, texts: Sequence[str]) -> int:
     """Return how many cells a column needs for these; of 100,000 only those not ASCII are measured.
 
-    One name of 249 characters takes no room from what stands beside it: no more than is usual.
+    A name of 249 characters gets no more room than is usual, so that its neighbours keep theirs.
     """
     if column.kind == "spark" or not texts:
         return 0

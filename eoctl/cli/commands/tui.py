@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, option
@@ -118,7 +118,7 @@ def tui(
     return app.return_code or Exit.OK
 
 
-def _record(feed: "AskingFeed", writer: "Writer", interval: str) -> None:
+def _record(feed: "AskingFeed", writer: "Writer", interval: str) -> NoReturn:
     """Record until a signal ends it. Raises KeyboardInterrupt or IncompleteError."""
     from tui.unattended import recorded
 

@@ -136,7 +136,7 @@ def grade(lab: "Lab") -> tuple[DrillState, list[DrillGradeRow], list[ErrorRow]]:
 
 
 def end(lab: "Lab") -> DrillState:
-    """End a drill: its processes, transactions, topics and groups; of a bundle's, take down the twin.
+    """End a drill: its processes, transactions, topics and groups; of a bundle, its twin.
 
     Raises RefusedError.
 

@@ -97,7 +97,8 @@ def differing(rows: Iterable[TwinRow]) -> int:
 def drill(path: Path, name: str, progress: FetchProgress = nothing) -> tuple[Started, DrillState]:
     """Start the twin of a bundle as a drill. Raises UsageError, and what `lab up` raises.
 
-    Cases that the twin judges otherwise are left out, and `lacks` names them; if none is left, or the twin could not be seen completely, it is taken down (UnverifiedError).
+    Cases that the twin judges otherwise are left out, and `lacks` names them; if none is left, or
+    the twin could not be seen completely, it is taken down (UnverifiedError).
     """
     bundle, _ = bundle_files.read(path)
     cases = own.cases_of(bundle)
