@@ -149,9 +149,14 @@ def bug_words(number: str, affected: Sequence[str], fixed: Sequence[str]) -> str
     return f"{number} is in Kafka {'; '.join(affected)}; {fix}"
 
 
+def newer_words(versions: Mapping[str, int]) -> str:
+    """Return which requests and features of brokers eoctl does not know. versions: by name."""
+    named = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return f"newer than eoctl knows: {named}"
+
+
 def _newer(data: Data) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in data["versions"].items())
-    return f"{_brokers(data)}: newer than eoctl knows: {versions}"
+    return f"{_brokers(data)}: {newer_words(data['versions'])}"
 
 
 def _commit_ways(data: Data) -> str:

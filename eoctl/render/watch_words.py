@@ -66,6 +66,7 @@ def _subject(kind: str, name: str) -> str:
     return kind if kind == "cluster" else f"{kind} {name if kind == 'broker' else quoted(name)}"
 
 
+_CLOCKS = {"coordinator": "its coordinator's clock", "host": "this host's clock"}
 REASONS: Mapping[str, Callable[..., str]] = {
     "nothing-held": "nothing is held".format,
     "held-most": "{name} is held most".format,
@@ -92,11 +93,11 @@ REASONS: Mapping[str, Callable[..., str]] = {
     "largest": _largest,
     "no-deadline-near": "no transaction has used three quarters of its timeout".format,
     "aborted-then": lambda name, clock: (
-        f"its coordinator aborts the transaction of {quoted(name)} then, by {clock}'s clock"
+        f"its coordinator aborts the transaction of {quoted(name)} then, by {_CLOCKS[clock]}"
     ),
     "no-two-phase": "no two-phase transaction is open".format,
     "only-its-system-ends-it": lambda name, clock: (
-        f"only its own system ends the transaction of {quoted(name)}, by {clock}'s clock"
+        f"only its own system ends the transaction of {quoted(name)}, by {_CLOCKS[clock]}"
     ),
     "no-id-expires": "no transactional id expires so soon".format,
     "dropped-first": lambda name, ids: (

@@ -49,7 +49,10 @@ class Judged:
 
     @property
     def only_id(self) -> str | None:
-        """Return the only id in the history with this producer id, if no coordinator lists one."""
+        """Return the one id that the history names for this producer id.
+
+        None: none, several, or no history was read.
+        """
         ids = self.history.transactional_ids if self.history else ()
         return ids[0] if len(ids) == 1 else None
 

@@ -215,7 +215,7 @@ def of_live(row: TransactionFacts, *refused: tuple[str, str]) -> Remedy:
 
 
 def of_gone(row: TransactionFacts, reach: str, *refused: tuple[str, str]) -> Remedy:
-    """Return the fence of an owner that is late. reach: what the fence ends, after its name."""
+    """Return the remedy for an owner that is late: fence it. reach: words after the id's name."""
     does = f"aborts the open transaction of {row.transactional_id}{reach} and shuts its owner out"
     caveats = ("an owner that still lives is killed by it",)
     return replace(_about(row, "fence", does, *refused), caveats=caveats)

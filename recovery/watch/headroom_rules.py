@@ -115,9 +115,9 @@ def _epochs_left(observed: Observed, threshold: float) -> Judgement:
 
 
 def _owner(observed: Observed, t: TransactionFacts) -> dict[str, str]:
-    """Return an id, and by which clock its time is."""
+    """Return an id, and by which clock its time is: the `coordinator`'s or this `host`'s."""
     measured = observed.transactions.ahead(t.coordinator) is not None
-    return {"name": t.transactional_id, "clock": "its coordinator" if measured else "this host"}
+    return {"name": t.transactional_id, "clock": "coordinator" if measured else "host"}
 
 
 def _of_ids(

@@ -80,7 +80,7 @@ class Outcome:
 
 @dataclass
 class Report:
-    """What one line's tests told. passed: (class, test); the others: names of tests."""
+    """What the report of a line's tests says. passed: (class, test); the others: names of tests."""
 
     tried: Counter[str] = field(default_factory=lambda: Counter(tests=0))
     passed: list[tuple[str, str]] = field(default_factory=list)
@@ -187,7 +187,7 @@ def page(outcomes: Sequence[Outcome], commit: str) -> str:
 
 
 def commit_of(root: Path) -> str:
-    """Return the commit that lies there; a tree with changes beside it is named so."""
+    """Return the commit of HEAD, and whether there are uncommitted changes."""
     git = ["git", "describe", "--always", "--exclude=*", "--dirty= with uncommitted changes"]
     done = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
     return str(done.stdout).strip()

@@ -58,8 +58,8 @@ async def log_sizes(
 
 
 class Denied(Value):
-    """topics: those that are hidden, as DESCRIBE is denied. all_known: every broker that a listed
-    topic names has described all of its logs, and none has others."""
+    """topics: hidden from listings, since DESCRIBE is denied. all_known: each broker, and each that
+    holds a listed topic, described all of its logs."""
 
     topics: tuple[str, ...]
     all_known: bool

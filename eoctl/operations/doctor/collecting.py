@@ -89,7 +89,7 @@ def versions_seen(recent: Tail[RecentStates], now: int) -> dict[str, Any]:
         begin = None
     found = any(version < STRICT for version in versions.values())
     result = "which protocol ids there speak is not seen"
-    few = [] if found else _too_few(recent, begin, now - NAMED_WITHIN_MS, now, result)
+    few = [] if found else _too_few(recent, begin, now, result)
     return {
         "client_versions": versions,
         "versions_from": None if few else begin,
@@ -115,7 +115,7 @@ def outages_seen(
         if not unread and (begin is None or outage.silent_from >= begin)
     ]
     result = "which jobs there were away for longer than their timeout is not seen"
-    few = [] if found else _too_few(recent, begin, now - NAMED_WITHIN_MS, now, result)
+    few = [] if found else _too_few(recent, begin, now, result)
     return {
         "outages": tuple(found),
         "outages_from": None if few else begin,
@@ -127,14 +127,12 @@ def _not_read(recent: Tail[RecentStates], result: str) -> list[Missing]:
     return [*recent.not_read(result), *recent.not_reached(result, partly=True)]
 
 
-def _too_few(
-    recent: Tail[RecentStates], begin: int | None, latest: int, now: int, result: str
-) -> list[Missing]:
-    """Return a `Missing` if all partitions were read only from later than `latest`, epoch ms.
+def _too_few(recent: Tail[RecentStates], begin: int | None, now: int, result: str) -> list[Missing]:
+    """Return a `Missing` if all partitions were read from less than NAMED_WITHIN_MS ago only.
 
-    begin: from when; None: as far back as asked.
+    begin: from when; None: as far back as asked. now: epoch ms.
     """
-    if begin is None or begin <= latest:
+    if begin is None or begin <= now - NAMED_WITHIN_MS:
         return []
     topic, span = recent.tails.topic, spoken_age(max(0, now - begin) / 1000)
     text = (

@@ -26,6 +26,7 @@ from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.inspect.machine import machine, row_of
+from eoctl.render.doctor_words import newer_words
 from eoctl.settings.context import Context
 from eoctl.settings.context_rows import ContextTestRow
 from recovery.answers import Answer
@@ -104,11 +105,14 @@ def _on_some(
 async def _newer(cluster: Cluster) -> list[ContextTestRow]:
     """Return a row if brokers speak a newer protocol than eoctl knows; else none."""
     answers = await protocols(cluster)
-    newer = {n: v for p in answers.values() for n, v in newer_than_known(p).items()}
-    versions = ", ".join(f"{name} {version}" for name, version in newer.items())
-    detail = f"newer than eoctl knows: {versions}; upgrade eoctl"
+    newer: dict[str, int] = {}
+    for answer in answers.values():
+        for name, version in newer_than_known(answer).items():
+            newer[name] = max(version, newer.get(name, version))
+    if not newer:
+        return []
     cannot = ["what came with that release (eoctl explain newer-protocol)"]
-    return [_right("protocol", None, detail, cannot)] if newer else []
+    return [_right("protocol", None, f"{newer_words(newer)}; upgrade eoctl", cannot)]
 
 
 async def _topics(cluster: Cluster) -> list[ContextTestRow]:

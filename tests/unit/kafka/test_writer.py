@@ -206,15 +206,18 @@ def test_a_right_that_is_missing_is_named(
     assert refused.value.remedy == f"{remedy}, then run it again"
 
 
-def test_after_a_fatal_error_the_first_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = Producer(produce=[failure("_FATAL")], flush=[failure("_FENCED")])
+@pytest.mark.parametrize("late", ["_FATAL", "_STATE"])
+def test_after_an_error_the_first_one_is_named(monkeypatch: pytest.MonkeyPatch, late: str) -> None:
+    producer = Producer(produce=[failure(late)])
+    writer = opened(producer, monkeypatch)
+    writer.begin()
+    producer.fails["begin_transaction"] = [failure("_FENCED")]
     with pytest.raises(FencedError):
-        opened(producer, monkeypatch).send("out", 0, None, b"v")
-    assert ("flush", 0) in producer.calls
+        writer.send("out", 0, None, b"v")
     producer = Producer(produce=[ValueError("too many headers")])
     with pytest.raises(ValueError, match="too many headers"):
         opened(producer, monkeypatch).send("out", 0, None, b"v")
-    assert "flush" not in producer.names
+    assert "begin_transaction" not in producer.names
 
 
 def test_an_abort_drops_what_is_queued_first(monkeypatch: pytest.MonkeyPatch) -> None:
