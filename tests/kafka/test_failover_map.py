@@ -225,6 +225,7 @@ def test_a_map_is_of_these_logs_alone(world: World, topic: MakeTopic) -> None:
     assert file.read_text() == kept, "the map of the records that are gone is untouched"
 
 
+@pytest.mark.long
 def test_what_retention_took_before_the_map_saw_it_is_refused(world: World) -> None:
     began = int(time.time() * 1000) - 3_600_000
     ids = ids_from(0, 300)
@@ -284,6 +285,7 @@ def test_a_bundle_has_later_commits_than_the_map(world: World) -> None:
     assert (other.status, "not a mirror map" in other.text) == (2, True)
 
 
+@pytest.mark.long
 def test_a_right_that_is_missing_is_named(
     secure_lab: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -336,6 +338,7 @@ def as_viewer(world: World, **labs: Lab) -> None:
     (world.folder / "config.toml").write_text(text)
 
 
+@pytest.mark.long
 def test_a_topic_that_the_user_may_not_see_is_unknown_and_not_absent(
     secure_lab: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:

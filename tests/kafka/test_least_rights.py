@@ -24,6 +24,7 @@ from tests.kafka.conftest import MakeTopic, made_topic
 from tests.kafka.merging import World, write_copies, write_plain
 from tests.kafka.remedying import abort
 from tests.kafka.rights import Right, as_user, rights
+from tests.share import only_here
 
 PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
 KINDS = {"topics": "TOPIC", "groups": "GROUP", "transactional ids": "TRANSACTIONAL_ID"}
@@ -211,6 +212,7 @@ def committed(lab: Lab, group: str) -> list[int]:
     return [one.offset for one in found]
 
 
+@pytest.mark.trust
 def test_a_restart_and_its_undo_without_one_of_their_rights_change_nothing(
     secure_lab: Lab, plan: tuple[str, str], tried: Tried
 ) -> None:
@@ -240,7 +242,9 @@ def copy_words(row: str, world: World, folder: Path) -> tuple[str, ...]:
     return ("state", "deliver", state, "--into", f"topic:{world.output}", "--without-headers")
 
 
-@pytest.mark.parametrize("row", ["dedup", "state deliver", "merge replay"])
+@pytest.mark.parametrize(
+    "row", only_here(["dedup", "state deliver", "merge replay"], "dedup", beyond="trust")
+)
 def test_a_copy_without_one_of_its_rights_shows_its_readers_nothing(
     secure_lab: Lab, topic: MakeTopic, tmp_path: Path, tried: Tried, row: str
 ) -> None:

@@ -127,6 +127,7 @@ def start_deleted(lab: Lab) -> GroundTruth:
     return truth
 
 
+@pytest.mark.long
 def test_what_one_broker_can_hold(lab: Lab) -> None:
     foreign, home = break_(lab, "orphan", variant="foreign", hold=False)
     expected = {
@@ -548,6 +549,7 @@ def _write_unreadable(lab: Lab, home: int, name: str) -> None:
     assert errors == [None]
 
 
+@pytest.mark.long
 def test_what_the_past_does_not_tell(pair: Lab, tmp_path: Path) -> None:
     """A host that read before and after a decision was made and compacted away knows no more.
 
@@ -591,6 +593,7 @@ def other_clusters(cache: Path) -> None:
         path.write_text(json.dumps(seen))
 
 
+@pytest.mark.long
 def test_a_log_made_anew_and_who_has_read_the_one_before(pair: Lab, tmp_path: Path) -> None:
     """Who has decides by its cache and says so; who has not, or has another cluster's, cannot."""
     (lost,) = break_(pair, "marker-lost")

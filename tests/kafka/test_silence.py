@@ -154,6 +154,7 @@ def _told_everywhere(lab: Lab, name: str, verdict: str, rule: str) -> None:
     assert page.stdout.startswith(f"id {name}  STUCK  {verdict}"), page.stdout
 
 
+@pytest.mark.long
 def test_a_decided_id_whose_log_takes_no_record_says_what_to_restore(lab3: Lab) -> None:
     """All markers are written; its last record cannot be: fewer in sync than must be."""
     [truth] = break_(lab3, "prepare-holds-nothing")

@@ -248,6 +248,7 @@ def test_a_two_phase_transaction_is_left_to_its_system(
         lab.down()
 
 
+@pytest.mark.long
 def test_a_stuck_prepare_names_the_leader_that_is_missing(
     start_lab: Callable[[LabSpec], Lab],
 ) -> None:

@@ -242,6 +242,7 @@ class Attempts:
             time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_what_no_try_can_read_is_missing_and_no_failed_job(
     lab1: Lab, topic: MakeTopic, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

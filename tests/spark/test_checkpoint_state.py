@@ -158,6 +158,7 @@ def test_refuses_what_is_not_all_there(
         read(spark, checkpoint, tmp_path / "gone")
 
 
+@pytest.mark.long
 def test_compares_with_a_changelogs_state(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:

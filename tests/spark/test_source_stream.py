@@ -148,6 +148,7 @@ def test_a_stream_gives_what_a_plain_consumer_reads(query: Query, lab1: Lab) -> 
     assert [p.name for p in staged.iterdir()] == ["batch-3"]
 
 
+@pytest.mark.long
 def test_topics_made_anew_and_deleted_records_are_refused(query: Query, lab1: Lab) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -212,6 +213,7 @@ def test_offsets_of_another_log_are_refused(
     assert values(lab1, f"{query.topic}-out").total() == 40
 
 
+@pytest.mark.long
 def test_what_a_stream_refuses(query: Query, lab1: Lab) -> None:
     """When it starts: at load Spark does not tell a stream from a batch."""
     cases = {

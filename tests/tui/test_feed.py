@@ -18,6 +18,8 @@ from eoctl.operations.dashboard.collection import Collection
 from eoctl.operations.dashboard.snapshot import Snapshot
 from recovery.errors import Exit, IncompleteError, UnreachableError
 from recovery.values import replace
+from tests.kafka.command import environment
+from tests.share import only_here
 from tests.tui.driving import recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.feed.asking import AskingFeed, Feed
@@ -141,14 +143,16 @@ def test_the_page_of_the_worst_finding_is_recorded_though_another_row_is_first()
     run(test)
 
 
-@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("ends", only_here([signal.SIGTERM, signal.SIGHUP], signal.SIGTERM))
 def test_a_recorder_whose_cluster_never_answers_says_so_at_once_and_at_its_end(
     ends: signal.Signals, tmp_path: Path
 ) -> None:
     where = ["--bootstrap-server", "127.0.0.1:1", "--timeout", "2s"]
     words = [*where, "tui", "--headless", "--interval", "1s", "--record", str(tmp_path / "kept")]
     eoctl = [sys.executable, "-m", "eoctl", *words]
-    with subprocess.Popen(eoctl, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    env = environment(EOCTL_STATE_DIR=str(tmp_path))  # other tests' changes are not spoken of
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(eoctl, stdin=null, stderr=pipe, env=env) as process:
         assert process.stderr is not None
         assert b"recording into" in process.stderr.readline()
         assert b"127.0.0.1:1" in process.stderr.readline()

@@ -230,6 +230,7 @@ def test_a_restart_is_planned_applied_verified_and_undone(lab: Lab) -> None:
     run(test)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("swift_jvms")
 def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) -> None:
     name = filled(lab, fresh("changelog"), 3000, os.urandom(500))
@@ -274,6 +275,7 @@ def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) 
     assert not list(tmp_path.glob("state/manifest.json"))
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_looked_at(lab: Lab) -> None:
     """Each transaction with its fate, as the command tells it; a path that is none is one line."""
     truths = break_(lab, "checkpoint", count=2)
@@ -303,6 +305,7 @@ def test_a_checkpoint_is_looked_at(lab: Lab) -> None:
         eoctl("txn", "fence", name, "--owner-is-gone", "--execute", "--yes", *FAST, lab=lab)
 
 
+@pytest.mark.long
 def test_a_merge_log_is_looked_at_and_replayed(
     lab: Lab, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -310,6 +310,7 @@ def test_the_cursor_is_found_where_it_is() -> None:
     assert state.cursor_index == 0
 
 
+@pytest.mark.long
 def test_memory_stays_bounded_over_eight_hours() -> None:
     """2,880 snapshots (a share of them, further apart): every ring turns over many times."""
     number = share(8 * 3600 // 10)
