@@ -641,6 +641,7 @@ def assert_lost_commit(lab: Lab, truth: GroundTruth) -> None:
     assert first["producerEpoch"] == str(truth.producer_epoch)
 
 
+@pytest.mark.long
 def test_a_commit_marker_is_lost(pair: Lab) -> None:
     (truth,) = break_(pair, "marker-lost")
     assert_lost_commit(pair, truth)

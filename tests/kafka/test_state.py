@@ -160,6 +160,7 @@ def test_a_secure_cluster(secure_lab: Lab, tmp_path: Path) -> None:
         assert not path.is_file() or secret.encode() not in path.read_bytes()
 
 
+@pytest.mark.long
 def test_one_cut_gives_one_state(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Also when what was open above it has been committed, and the log has grown."""
     name = topic(lab1, partitions=2, config=COMPACT)

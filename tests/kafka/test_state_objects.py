@@ -299,6 +299,7 @@ def _tasks(objects: Objects) -> list[str]:
     return [name for name in objects.names() if name.startswith("tasks/")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("later", [pytest.param(0.0, marks=pytest.mark.long), 0.3])
 def test_of_two_rebuilds_at_once_one_wins(
     lab1: Lab, topic: MakeTopic, objects: Objects, later: float

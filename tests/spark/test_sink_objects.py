@@ -101,6 +101,7 @@ def sent(
     return write_exactly_once(frame, topic=name, batch=batch, **{"job": name, **where, **options})
 
 
+@pytest.mark.long
 def test_batches_staged_in_a_storage_that_fails(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
 ) -> None:

@@ -117,6 +117,7 @@ def ends(progress: dict[str, Any]) -> list[int]:
     return [one["partitions"][p]["offset"] for p in sorted(one["partitions"])]
 
 
+@pytest.mark.long
 def test_a_stream_gives_what_a_plain_consumer_reads(query: Query, lab1: Lab) -> None:
     """Never past the last stable offset, in batches that keep the limit, and in new partitions."""
     from confluent_kafka.admin import AdminClient, NewPartitions

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [10**9, pytest.param(150, marks=pytest.mark.long)])
 def test_a_full_disk(spark: "SparkSession", lab1: Lab, tmp_path: Path, most: int) -> None:
     """Whole, and in ranges whose runs are spilt first."""

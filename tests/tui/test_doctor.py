@@ -252,6 +252,7 @@ def test_a_cluster_that_does_not_answer_is_no_healthy_one() -> None:
     assert "no finding" not in data.empty
 
 
+@pytest.mark.long
 def test_doctor_on_a_lab(start_lab: StartLab) -> None:
     """It finds what the lab's own setting breaks, and says which name nothing has."""
     lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))

@@ -143,6 +143,7 @@ def test_the_page_of_the_worst_finding_is_recorded_though_another_row_is_first()
     run(test)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ends", only_here([signal.SIGTERM, signal.SIGHUP], signal.SIGTERM))
 def test_a_recorder_whose_cluster_never_answers_says_so_at_once_and_at_its_end(
     ends: signal.Signals, tmp_path: Path

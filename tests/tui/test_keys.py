@@ -592,6 +592,7 @@ def test_why_in_a_recording_is_of_the_worst_finding_of_its_moment() -> None:
     run(test)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "tables"), only_here([("denied", True), ("jobs", False)], ("jobs", False))
 )

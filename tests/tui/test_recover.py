@@ -153,6 +153,7 @@ def test_marked_orphans_are_aborted_by_one_plan(lab: Lab) -> None:
     assert [lso == hw for lso, hw in ends] == [True, True, False]
 
 
+@pytest.mark.long
 def test_leaving_while_a_change_is_made_asks(lab: Lab) -> None:
     name = fresh("asks")
     break_(lab, "orphan", topic=name, partition=0)
@@ -366,6 +367,7 @@ def test_a_merge_log_is_looked_at_and_replayed(
     assert world.got == world.expected
 
 
+@pytest.mark.long
 def test_a_bundle_is_opened_and_nothing_can_be_changed(lab: Lab, tmp_path: Path) -> None:
     name = fresh("kept")
     [truth] = break_(lab, "orphan", topic=name, partition=0)
