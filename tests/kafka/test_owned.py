@@ -162,7 +162,7 @@ def test_a_live_application_past_its_timeout_is_not_a_dead_one(late: Lab, topic:
 
 def test_a_group_of_the_ids_name_with_members_gates_the_fence(late: Lab, topic: MakeTopic) -> None:
     where, source = topic(late), topic(late)
-    group = f"app.{where}"
+    group = f"app.{where}.g"  # digits alone at its end would be a number of Flink's
     begin(late, where, {f"{group}-1": 1_000})
     consumer = Consumer(late.client_properties() | {"group.id": group, "client.id": "worker"})
     consumer.subscribe([source])
