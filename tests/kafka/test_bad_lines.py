@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
@@ -18,7 +17,7 @@ from recovery.errors import Exit
 from tests.conftest import Tried
 from tests.kafka.command import FAST, Ran, environment, eoctl, said
 from tests.kafka.relay import Relay, relayed
-from tests.kafka.remedying import abort
+from tests.kafka.remedying import abort, end
 from tests.share import fewer, only_here
 
 pytestmark = pytest.mark.trust  # it leaves much behind in its lab
@@ -167,17 +166,6 @@ def test_a_byte_at_a_time_is_as_good(
     relay.piece = 1
     ran = run(relay, tmp_path, *words, timeout=30)
     assert (ran.status, told(ran)) == (whole.status, told(whole)), ran.stderr
-
-
-def end(lab: Lab, truth: GroundTruth) -> int:
-    """The high watermark, as a plain consumer sees it: a marker is one offset."""
-    isolation = {"isolation.level": "read_uncommitted"}  # else it tells the last stable offset
-    consumer = Consumer({**lab.client_properties(), "group.id": "oracle", **isolation})
-    try:
-        partition = TopicPartition(truth.topic, truth.partition)
-        return int(consumer.get_watermark_offsets(partition, 20)[1])
-    finally:
-        consumer.close()
 
 
 def test_a_change_over_a_bad_line_happens_once_or_not_at_all_and_is_found_out(
