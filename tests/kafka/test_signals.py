@@ -193,8 +193,12 @@ def restart_apply(lab: Lab, topic: MakeTopic, folder: Path) -> Change:
 
 
 CHANGES = {"txn abort": txn_abort, "txn apply": txn_apply, "restart apply": restart_apply}
-PHASES = ("step-started", "begun", "step-done", None)
-"""Events of the journal that the signal waits for; None: a moment of any kind."""
+PHASES = ("step-started", "step-done", "begun", None)
+"""Events of the journal that the signal waits for; None: a moment of any kind.
+
+The changes begin with the first three, in their order: where there is one moment only, that of
+`txn apply` comes when one of its steps is done and others are not.
+"""
 
 
 def wait_for(phase: str | None, journal: Path, chance: random.Random) -> Callable[[Any], None]:
@@ -224,7 +228,7 @@ def test_a_change_that_was_interrupted_goes_on(
         change = CHANGES[name](lab1, topic, folder)
         env = environment(EOCTL_STATE_DIR=str(folder / "state"))
         argv = [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, *change.words, *YES]
-        phase = PHASES[moment % len(PHASES)]
+        phase = PHASES[(moment + list(CHANGES).index(name)) % len(PHASES)]
         over, status, stderr = signalled(
             argv,
             env,
