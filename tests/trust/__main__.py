@@ -121,6 +121,8 @@ def run(number: str, line: Mapping[str, Any], long: bool) -> Outcome:
         seconds = time.monotonic() - begun
         told = read(report) if report.exists() else Report(wrong=["no report"])
     empty = [f"NOTHING TRIED: {entry}" for entry in entries if not told.has_passed(entry)]
+    none = [what for what, count in told.tried.items() if not count and what != "tests"]
+    empty += [f"NOTHING TRIED: {what}" for what in none]
     wrong = told.wrong or (empty if ended else [])
     return Outcome(number, line["title"], told.tried, wrong, told.not_run, seconds, ended)
 

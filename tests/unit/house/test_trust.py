@@ -121,10 +121,21 @@ trust._wait(subprocess.Popen(words, process_group=0), 60)
 
 def test_something(tried: Tried) -> None:
     tried("things", 3)
+    tried("faults that were met", True)
+
+
+def test_nothing(tried: Tried) -> None:
+    tried("faults that were met", False)
 
 
 def test_a_line_has_the_counts_of_its_tests() -> None:
     line = {"title": "a line", "tests": ["unit/house/test_trust.py::test_something"]}
     made = trust.run("0", line, long=False)
     assert made.good, made.found
-    assert made.tried == {"tests": 1, "things": 3}
+    assert made.tried == {"tests": 1, "things": 3, "faults that were met": 1}
+
+
+def test_a_line_whose_faults_were_never_met_tried_nothing() -> None:
+    line = {"title": "a line", "tests": ["unit/house/test_trust.py::test_nothing"]}
+    made = trust.run("0", line, long=False)
+    assert made.found == "NOTHING TRIED: faults that were met"
