@@ -71,7 +71,7 @@ def field(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
         yield load, look
 
 
-@pytest.mark.parametrize("seconds", [0] if SHARE >= 1 else only_here([0, 120], 0, beyond="trust"))
+@pytest.mark.parametrize("seconds", [0] if SHARE >= 1 else only_here([0, 100], 0, beyond="trust"))
 def test_health_is_silence(field: tuple[Load, Look], tried: Tried, seconds: int) -> None:
     """RUNS commands, and again until the time is over: all of them take a quarter of an hour."""
     load, look = field
