@@ -52,7 +52,9 @@ def recorded(feed: "AskingFeed", writer: "Writer", say: Say) -> NoReturn:
             raise _unanswered(writer, problems.now) from None
         raise
     _close(feed, writer, say)
-    remedy = "what is there can be replayed" if writer.answered else "nothing was recorded"
+    remedy: str | None = "what is there can be replayed" if writer.is_there else None
+    if not writer.answered:
+        remedy = "nothing was recorded"
     raise IncompleteError(reason, where=str(writer.path), remedy=remedy)
 
 

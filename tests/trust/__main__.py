@@ -1,14 +1,15 @@
 """`make trust`: the scorecard. Each line of lines.toml runs its tests and prints what they tried.
 
-A line ends within SECONDS, with the small counts of `make test`; `--long` runs the full counts
-without that bound and writes docs/trust.md. Counts are of this run: how many tests passed, and
-what these say of themselves (`tests.conftest.Tried`), such as `commands: 71`. There is no second
-try: a test that fails once is found.
+A line ends within SECONDS, or the bound that it names, with the small counts of `make test`.
+`--long` runs the full counts, at most an hour a line, and writes each line's row of docs/trust.md
+as it ends. Counts are of this run: how many tests passed, and what these say of themselves
+(`tests.conftest.Tried`), such as `commands: 71`. There is no second try: a test that fails once is
+found.
 
-    make trust                 # all lines
-    make trust LINE=9          # one of them
-    make trust-long            # full counts, for hours; writes docs/trust.md
-    make trust-long LINE=9     # one of them, and no page
+    make trust                     # all lines
+    make trust LINE=9              # one of them
+    make trust-long                # full counts, for hours; writes docs/trust.md
+    make trust-long LINE="9 12"    # a part: the rows of the other lines stay as they are
 
 Exit status 1: a line failed, was not done in time, or an entry of it tried nothing.
 """
@@ -23,13 +24,16 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from xml.etree import ElementTree as ET
 
-ROOT = Path(__file__).parents[2]
+from release.parts import ROOT
+from release.supply import NotInstalledError, tool
+
 PAGE = ROOT / "docs" / "trust.md"
 SECONDS, LONG_SECONDS, TO_END = 45.0, 3600.0, 20.0
 SHARE = "0.02"
@@ -42,11 +46,11 @@ LONG, SHORT = "not tools", "not tools and not long"
 HEAD = """\
 # What was tried
 
-Made by `make trust-long`, {when}, at {commit}. Every figure is of that run. `make trust` repeats
-all lines with small counts, at most 45 seconds each, and `make trust LINE=N` one of them.
+Made by `make trust-long`. Every figure of a line is of the run that its row names. `make trust`
+repeats all lines with small counts, within 20 minutes, and `make trust LINE=N` one of them.
 
-| line | what is held to | tried | found | not run | seconds | again |
-|---|---|---|---|---|---|---|
+| line | what is held to | tried | found | not run | seconds | run | again |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -99,7 +103,7 @@ class Report:
 def run(number: str, line: Mapping[str, Any], long: bool) -> Outcome:
     """Run the tests of one line in a process of their own; read what they tried."""
     entries = [*line.get("tests", ()), *(line.get("long_tests", ()) if long else ())]
-    bound = LONG_SECONDS if long else SECONDS
+    bound = LONG_SECONDS if long else line.get("seconds", SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         begun = time.monotonic()
@@ -117,22 +121,38 @@ def run(number: str, line: Mapping[str, Any], long: bool) -> Outcome:
         seconds = time.monotonic() - begun
         told = read(report) if report.exists() else Report(wrong=["no report"])
     empty = [f"NOTHING TRIED: {entry}" for entry in entries if not told.has_passed(entry)]
+    none = [what for what, count in told.tried.items() if not count and what != "tests"]
+    empty += [f"NOTHING TRIED: {what}" for what in none]
     wrong = told.wrong or (empty if ended else [])
     return Outcome(number, line["title"], told.tried, wrong, told.not_run, seconds, ended)
 
 
 def _wait(process: subprocess.Popen[bytes], bound: float) -> bool:
-    """Wait for its end; after `bound` seconds let it take down what it has started."""
+    """Wait for its end. After `bound` seconds, and if this process is interrupted, end it."""
     try:
         process.wait(bound)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(TO_END)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+        _end(process)
         return False
+    except (KeyboardInterrupt, SystemExit):
+        _end(process)
+        raise
     return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a line's tests take down what they have started; kill what is left of their group."""
+    process.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(TO_END)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    """End as after Ctrl-C, with SIGTERM's exit status."""
+    sys.exit(128 + number)
 
 
 def read(path: Path) -> Report:
@@ -161,29 +181,36 @@ def main() -> int:
     lines = tomllib.loads(Path(__file__).with_name("lines.toml").read_text())
     if unknown := set(asked.line or ()) - set(lines):
         parser.error(f"no line {', '.join(sorted(unknown))}; there are {', '.join(lines)}")
+    signal.signal(signal.SIGTERM, _terminated)
+    with suppress(NotInstalledError):  # a test that needs them says so
+        tool("python")  # else the first such line waits for a registry
     outcomes, commit = [], commit_of(ROOT)  # before a test changes a file
     for number in asked.line or lines:
-        if lines[number].get("long") and not asked.long:
-            print(f"{number:>2}  {lines[number]['title']}\n    only in make trust-long", flush=True)
-            continue
         outcome = run(number, lines[number], asked.long)
         outcomes.append(outcome)
         print("{:>2}  {}\n    {}; found: {}; not run: {}; {} s".format(*outcome.cells), flush=True)
-    if asked.long and not asked.line:
-        PAGE.write_text(page(outcomes, commit), encoding="utf-8")
+        if asked.long:
+            before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+            PAGE.write_text(page(before, outcome, commit, lines), encoding="utf-8")
     good = sum(outcome.good for outcome in outcomes)
     print(f"{good} of {len(outcomes)} lines good")
     return 0 if good == len(outcomes) else 1
 
 
-def page(outcomes: Sequence[Outcome], commit: str) -> str:
-    """Return the page of a run, in Markdown."""
-    when = f"{datetime.now(UTC):%Y-%m-%d}"
-    rows = [
-        f"| {' | '.join(outcome.cells)} | `make trust-long LINE={outcome.number}` |"
-        for outcome in outcomes
-    ]
-    return HEAD.format(when=when, commit=commit) + "\n".join([*rows, ""])
+def page(before: str, outcome: Outcome, commit: str, lines: Mapping[str, Any]) -> str:
+    """Return the page with the row of a line that has ended, and the other rows of the page before.
+
+    A row is left out if lines.toml has no such line any more, or another one of that number.
+    """
+    run = f"{datetime.now(UTC):%Y-%m-%d}, {commit}"
+    again = f"`make trust-long LINE={outcome.number}`"
+    mine = f"| {' | '.join((*outcome.cells, run, again))} |"
+    rows = []
+    for number, line in lines.items():
+        begin = f"| {number} | {line['title']} |"
+        kept = [row for row in before.splitlines() if row.startswith(begin)]
+        rows += [mine] if number == outcome.number else kept
+    return HEAD + "\n".join([*rows, ""])
 
 
 def commit_of(root: Path) -> str:

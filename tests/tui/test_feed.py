@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import pytest
 from eoctl.cli.main import run as main
 from eoctl.operations.dashboard.collection import Collection
 from eoctl.operations.dashboard.snapshot import Snapshot
+from recovery.answers import Answer
 from recovery.errors import Exit, IncompleteError, UnreachableError
 from recovery.values import replace
 from tests.kafka.command import environment
@@ -123,6 +125,33 @@ def test_a_recording_ends_if_its_file_is_replaced_or_its_disk_nearly_full(
             writer.add(empty)
     writer.close()
     assert len(kept.read_bytes().splitlines()) == 3, "the header and two snapshots"
+
+
+class Ended(AskingFeed):
+    """Records one answer, then ends by itself once `before` was called."""
+
+    def __init__(self, before: Callable[[], object]) -> None:
+        super().__init__(1.0, ascii_only=False)
+        self._before = before
+
+    def collection(self) -> Collection:
+        assert self.writer is not None
+        self.writer.add(Snapshot(title="", taken_at=1, partitions=Answer("lso", None, 1, ())))
+        self._before()
+        raise UnreachableError("it has ended")
+
+
+def test_a_recording_is_called_replayable_only_where_its_file_still_is(tmp_path: Path) -> None:
+    def ended(name: str, before: Callable[[], object]) -> str:
+        with pytest.raises(IncompleteError) as raised:
+            record(Ended(before), tmp_path / name)
+        return raised.value.sentence
+
+    other = tmp_path / "other"
+    other.touch()
+    assert "can be replayed" in ended("kept", lambda: None)
+    assert "can be replayed" not in ended("replaced", lambda: other.replace(tmp_path / "replaced"))
+    assert "can be replayed" not in ended("gone", (tmp_path / "gone").unlink)
 
 
 def test_the_page_of_the_worst_finding_is_recorded_though_another_row_is_first() -> None:

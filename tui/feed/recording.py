@@ -91,6 +91,7 @@ class Writer:
             raise UsageError(
                 f"cannot be written: {error.strerror}", where=str(path), remedy="name a new file"
             ) from None
+        self._created = os.fstat(self._file.fileno())
         self._last: Snapshot | None = None
         self._write({"schema": SCHEMA})
 
@@ -112,22 +113,25 @@ class Writer:
         with suppress(OSError):  # `add` has raised it: each snapshot is flushed there
             self._file.close()
 
-    def _check(self) -> None:
-        number = self._file.fileno()
+    @property
+    def is_there(self) -> bool:
+        """Return False if the file was deleted, moved or replaced; also once it is closed."""
         try:
-            there = os.path.samestat(self.path.stat(), os.fstat(number))
+            return os.path.samestat(self.path.stat(), self._created)
         except (FileNotFoundError, NotADirectoryError):
-            there = False
+            return False
         except OSError:
-            there = True  # a path that cannot be looked up is not gone; a write that fails says so
+            return True  # a path that cannot be looked up is not gone; a write that fails says so
+
+    def _check(self) -> None:
         where = str(self.path)
-        if not there:
+        if not self.is_there:
             raise IncompleteError(
                 "the recording was deleted, moved or replaced, and has ended",
                 where=where,
                 remedy="record into a new file",
             )
-        disk = os.fstatvfs(number)
+        disk = os.fstatvfs(self._file.fileno())
         if disk.f_bavail * disk.f_frsize < RESERVE:
             raise IncompleteError(
                 f"the recording has ended: less than {words_of(RESERVE)} are free on its disk",

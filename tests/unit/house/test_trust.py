@@ -1,5 +1,7 @@
 """The scorecard of `make trust`: only what passed counts; what tried nothing is said."""
 
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 from release.parts import ROOT
 from tests.conftest import Tried
+from tests.started import left_of, started
 from tests.trust import __main__ as trust
 
 REPORT = """<testsuites><testsuite>
@@ -42,9 +45,9 @@ def test_an_entry_whose_tests_were_left_out_tried_nothing(report: trust.Report) 
 
 def test_a_line_that_collects_nothing_is_named() -> None:
     """Whose only test `make trust-long` alone runs."""
-    found = trust.run("1", {"title": "none", "tests": ["kafka/test_soak.py"]}, long=False)
+    found = trust.run("1", {"title": "none", "tests": ["kafka/test_versions.py"]}, long=False)
     assert not found.good
-    assert found.found == "NOTHING TRIED: kafka/test_soak.py"
+    assert found.found == "NOTHING TRIED: kafka/test_versions.py"
 
 
 def test_no_test_has_a_second_try() -> None:
@@ -58,7 +61,7 @@ def test_no_test_has_a_second_try() -> None:
     assert trust.PYTEST[0] == sys.executable
 
 
-def test_a_page_names_a_tree_with_changes_and_each_lines_command(tmp_path: Path) -> None:
+def test_a_tree_with_changes_is_named(tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
         subprocess.run([*git, *words], cwd=tmp_path, check=True)
@@ -66,19 +69,73 @@ def test_a_page_names_a_tree_with_changes_and_each_lines_command(tmp_path: Path)
     (tmp_path / "file").write_text("one")
     subprocess.run([*git, "add", "file"], cwd=tmp_path, check=True)
     assert trust.commit_of(tmp_path) == f"{clean} with uncommitted changes"
-    outcome = trust.Outcome("9", "rights", {"tests": 2}, (), ("test_away",), 3.2, True)
-    assert (
-        "| 9 | rights | 2 tests | nothing | test_away | 3 | `make trust-long LINE=9` |"
-        in trust.page([outcome], clean)
+
+
+def outcome(number: str, title: str) -> trust.Outcome:
+    return trust.Outcome(number, title, {"tests": 2}, (), ("test_away",), 3.2, True)
+
+
+def test_a_part_writes_its_own_row_and_keeps_the_others() -> None:
+    lines = {"1": {"title": "one"}, "2": {"title": "two"}, "10": {"title": "ten"}}
+    page = trust.page("", outcome("10", "ten"), "abc", lines)
+    page = trust.page(page, outcome("2", "two"), "abc", lines)
+    [two, ten] = page.removeprefix(trust.HEAD).splitlines()
+    assert re.fullmatch(
+        r"\| 2 \| two \| 2 tests \| nothing \| test_away \| 3 "
+        r"\| \d{4}-\d\d-\d\d, abc \| `make trust-long LINE=2` \|",
+        two,
     )
+    assert ten.startswith("| 10 | ten |")
+    again = trust.page(page, outcome("10", "ten"), "def", lines)
+    assert again == page.replace(ten, ten.replace("abc", "def"))
+    assert "| ten |" not in trust.page(
+        page, outcome("2", "two"), "x", lines | {"10": {"title": "?"}}
+    )
+
+
+def test_each_row_of_the_page_has_as_many_cells_as_its_head() -> None:
+    page = trust.page("", outcome("1", "one"), "abc", {"1": {"title": "one"}})
+    assert {row.count("|") for row in page.splitlines() if row.startswith("|")} == {9}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_scorecard_leaves_no_process(number: int) -> None:
+    """Of a line whose tests do not end by SIGINT, and have a child."""
+    script = """
+import signal, subprocess
+from tests.trust import __main__ as trust
+trust.TO_END = 0.5
+signal.signal(signal.SIGTERM, trust._terminated)
+words = ["/bin/sh", "-c", "trap '' INT; echo; sleep 60; sleep 60"]
+trust._wait(subprocess.Popen(words, process_group=0), 60)
+"""
+    quiet = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    words = [sys.executable, "-c", script]
+    with started(words, start_new_session=True, **quiet) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(20) in (-signal.SIGINT, 128 + signal.SIGTERM)
+        assert left_of(process.pid) == []
 
 
 def test_something(tried: Tried) -> None:
     tried("things", 3)
+    tried("faults that were met", True)
+
+
+def test_nothing(tried: Tried) -> None:
+    tried("faults that were met", False)
 
 
 def test_a_line_has_the_counts_of_its_tests() -> None:
     line = {"title": "a line", "tests": ["unit/house/test_trust.py::test_something"]}
     made = trust.run("0", line, long=False)
     assert made.good, made.found
-    assert made.tried == {"tests": 1, "things": 3}
+    assert made.tried == {"tests": 1, "things": 3, "faults that were met": 1}
+
+
+def test_a_line_whose_faults_were_never_met_tried_nothing() -> None:
+    line = {"title": "a line", "tests": ["unit/house/test_trust.py::test_nothing"]}
+    made = trust.run("0", line, long=False)
+    assert made.found == "NOTHING TRIED: faults that were met"
