@@ -265,7 +265,6 @@ class Layout(App[str]):
         paged = view.kind == "page"
         self.says.display = view is OVERVIEW
         self._pointed = self.rested = None
-        self._story_lines = self._list_rows = 0
         self.show_panels()
         if paged:
             self.page.to(0)
@@ -278,6 +277,7 @@ class Layout(App[str]):
             self.side.to(0)
             self.table.show(state)
             self.show_pictures()
+        self._story_lines = self._list_rows = 0  # only now has the side this screen's story
         self.refocus()
         self.tell_wants()
         self.tick()
