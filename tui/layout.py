@@ -57,6 +57,12 @@ class Layout(App[str]):
     CSS = """
     Screen { layout: vertical; }
     #says { display: none; }
+    CommandPalette > .command-palette--help-text { color: $foreground; text-style: not bold; }
+    CommandList { border-bottom: none; }
+    CommandList > .option-list--option-highlighted {
+        color: $foreground; background: $background; text-style: bold reverse;
+    }
+    Input > .input--placeholder { color: $foreground; text-style: italic; }
     """
 
     def __init__(
