@@ -194,7 +194,7 @@ def _beside_data_table(partitions: int) -> Iterator[Measured]:
 def _recording() -> Iterator[Times | Size]:
     """Keys on a recording of two snapshots of 100,000 partitions, and the memory for it."""
     from tests.tui.large import large
-    from tui.feed.recording import Writer
+    from tui.feed.writer import Writer
 
     with tempfile.TemporaryDirectory(prefix="eoctl-bench-") as folder:
         path = Path(folder, "large.jsonl")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
+from eoctl.render.sanitise import visible
 from recovery.errors import Exit
 from tui import fixed_lines
 from tui.feed.asking import Feed
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from recovery.answers import Answer
     from recovery.diagnose.diagnosis_rows import TxnHangingRow
     from tui.feed.frame import Frame
+    from tui.feed.writer import Writer
     from tui.screens.runs import Run
     from tui.widgets.tables import TableRow
 
@@ -83,6 +85,7 @@ class Layout(App[str]):
         self.runs: list[Run] = []  # commands started from Recover
         self._recover_looks: object = None
         self.failed = ""  # why the feed ended
+        self._ended: Writer | None = None  # whose end was said
         self.message: tuple[str, str] = ("", "text")
         self.copied: str | None = None
         self.location = Location(BY_NAME[view])
@@ -241,6 +244,13 @@ class Layout(App[str]):
             self.snapshot, self.feed, message, self.size.width, paused=self.paused
         )
         self.status.show(lines)
+
+    def say_recording_ended(self) -> None:
+        """Say once why nothing more is recorded; line 1 goes on to say that it is so."""
+        writer: Writer | None = getattr(self.feed, "writer", None)
+        if writer is not None and writer.ended and writer is not self._ended:
+            self._ended = writer
+            self.say(f"{writer.ended}; the dashboard goes on ({visible(str(writer.path))})", "act")
 
     def show_foot(self) -> None:
         """Show the keys of this screen."""

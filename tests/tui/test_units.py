@@ -25,8 +25,9 @@ from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
 from tui.board.samples import MOST as MOST_SAMPLES
 from tui.feed.frame import Builder
-from tui.feed.recording import Recording, Writer, read
+from tui.feed.recording import Recording, read
 from tui.feed.replay import uncollected
+from tui.feed.writer import Writer
 from tui.screens.change import _outcome_lines
 from tui.screens.views import VIEWS
 from tui.widgets.table_state import Filter, TableState
