@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.geometry import Region
+from textual.screen import Screen
 
 from eoctl.render.sanitise import visible
 from recovery.errors import Exit
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 SAYS_LINES = 3  # of the overview, if the screen is TALL: else the worst problem alone
 TALL = 30  # from this height on
 RESTED = 0.5  # seconds on a row after which its page is asked for
+
+
+class Ground(Screen[object]):
+    """The screen below all panels: without lines of its own, that Textual would go through."""
+
+    BLANK = True
 
 
 class Layout(App[str]):
@@ -128,6 +135,9 @@ class Layout(App[str]):
             panel.ascii_only = feed.ascii_only
             if isinstance(panel, Panel):
                 panel.on_length = self.arrange
+
+    def get_default_screen(self) -> Screen[object]:
+        return Ground(id="_default")
 
     def compose(self) -> ComposeResult:
         """Yield what the overview shows before the first answer; `complete` mounts the rest."""

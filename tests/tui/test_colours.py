@@ -178,3 +178,20 @@ def test_an_edge_can_be_seen_and_the_focus_told_from_it(theme: str) -> None:
     assert edge.color != focused.color
     assert focused.bold
     assert not edge.bold
+
+
+def test_another_theme_is_on_every_line_at_once() -> None:
+    """Widgets keep their lines until one changes: a theme changes all."""
+
+    async def test() -> None:
+        async with running(recording("incident")) as (app, pilot):
+            await pilot.press("colon", *"theme light", "enter")
+            await pilot.pause(0.1)
+            for strip in app.screen._compositor.render_strips():
+                for segment in strip:
+                    made = segment.style
+                    assert made is not None
+                    assert made.bgcolor is not None
+                    assert luminance(made.bgcolor) > 0.4 or made.bold, segment
+
+    run(test)
