@@ -576,6 +576,11 @@ def test_why_in_a_recording_is_of_the_worst_finding_of_its_moment() -> None:
                 assert app.answered == has_it
                 assert page.startswith("orders:2 STUCK orphan")
                 assert ("payments:1" in page, NO_WHY in page) == (False, not has_it)
+                if has_it:
+                    await pilot.press("e")
+                    told = app.screen.page.text()  # type: ignore[attr-defined]
+                    assert " why orders:2" in " ".join(told.split()), "now another may be the worst"
+                    await pilot.press("escape")
                 title = fixed_lines.page_title(shown, app.feed, app.answer, app.place, ())
                 assert ("no answer" in title[1][0][0]) != has_it
             for number, begins, ends in (
