@@ -113,10 +113,7 @@ class IdBuckets:
         """Refuse before anything is written. more: by bucket; bytes. Raises IncompleteError."""
         if int((more + self._sizes).max()) > most:
             self.remove()
-            raise IncompleteError(
-                "too many records have the same id, or few ids",
-                remedy="name an id that each input has of its own: --by",
-            )
+            raise few_ids()
 
     def __iter__(self) -> "Iterator[NDArray[Any]]":
         """Yield the buckets, each read completely."""
@@ -133,10 +130,18 @@ class IdBuckets:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def few_ids() -> IncompleteError:
+    """Return the error for a bucket that would have more than MOST rows."""
+    return IncompleteError(
+        "too many records have the same id, or few ids",
+        remedy="name an id that each input has of its own: --by",
+    )
+
+
 def rows_of(
-    ids: "NDArray[Any]", offsets: "NDArray[Any]", times: "NDArray[Any]", number: int, kind: Any
+    ids: "NDArray[Any]", offsets: "NDArray[Any]", times: "NDArray[Any]", number: Any, kind: Any
 ) -> "NDArray[Any]":
-    """Return rows of a range. kind: of all rows, or of each."""
+    """Return rows. number, kind: range and kind of all rows, or of each."""
     import numpy as np
 
     rows = np.zeros(len(ids), FIELDS)

@@ -5,8 +5,11 @@ import os
 import numpy as np
 import pytest
 
+from recovery.audit.audit_request import Resolved
+from recovery.audit.end_to_end_request import Tally
 from recovery.errors import IncompleteError
 from spark_jobs.audit_duplicates import suspects_in
+from spark_jobs.audit_end_to_end import refuse_lost
 from spark_jobs.session.executors import slots, tries_of
 
 
@@ -60,3 +63,14 @@ def test_more_suspects_than_workers_are_given_are_refused() -> None:
     with pytest.raises(IncompleteError, match="5 ids may be duplicated") as refused:
         suspects_in(contents, 4)
     assert "--engine local" in refused.value.sentence
+
+
+@pytest.mark.parametrize("arrived", [29, 31])
+def test_rows_that_were_read_again_from_another_log_judge_nothing(arrived: int) -> None:
+    """Spark reads a piece again when it has lost an executor: retention may have gone on."""
+    ranges = [Resolved("orders", p, 0, 30, 0, 30, 30) for p in range(2)]
+    tallies = [Tally(30, rows=30), Tally(30, rows=30)]
+    refuse_lost(ranges, tallies, [30, 30])
+    with pytest.raises(IncompleteError, match="30 records were read and") as refused:
+        refuse_lost(ranges, tallies, [30, arrived])
+    assert refused.value.where == "orders:1"
