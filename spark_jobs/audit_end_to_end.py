@@ -2,7 +2,8 @@
 
 Both topics are read once. The records of some million ids are a bucket, kept on the executors'
 disks: a first pass over all buckets says how far outputs reach, a second one judges. How many
-rows were read and how many arrived is compared, as Spark reads a piece again when it has lost some.
+rows were read and how many arrived is compared, as Spark reads a piece again when it has lost some;
+at the end the logs must be those that were read.
 """
 
 import json
@@ -13,11 +14,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from eoctl.engine import id_buckets
-from eoctl.engine.end_to_end_task import compacted_topics, ids_of, read_rows, readers
+from eoctl.engine.end_to_end_task import (
+    compacted_topics,
+    ids_of,
+    read_rows,
+    readers,
+    refuse_changed,
+)
 from eoctl.engine.id_buckets import rows_of
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pump import Reading
+from recovery.answers import status_of
 from recovery.audit.audit_request import Resolved
 from recovery.audit.end_to_end import FIELDS, Cut, Judged, Reach, Verdicts
 from recovery.audit.end_to_end_request import (
@@ -26,6 +34,7 @@ from recovery.audit.end_to_end_request import (
     EndToEndRequest,
     Tally,
     cut_of,
+    not_seen,
 )
 from recovery.errors import IncompleteError
 from recovery.facts import Missing
@@ -57,6 +66,8 @@ def work(
         compacted = access.ask(lambda c: compacted_topics(c, audit.topics), read_only=True)
         cut = cut_of(audit, tallies, failed, reach, compacted)
         verdicts = buckets.judged(cut, tallies)
+        ids = dict(zip(audit.topics, audit.topic_ids, strict=True))
+        access.ask(lambda c: refuse_changed(c, ids, audit.ranges, tallies), read_only=True)
     finally:
         buckets.forget()
     named, known = access.ask(lambda c: readers(c, audit.scope, tallies), read_only=True)
@@ -70,7 +81,8 @@ def work(
         readers=named,
         readers_known=known,
     )
-    return audits.ended(audit, found, verdicts.findings)
+    status = status_of(not not_seen(found), verdicts.findings > 0)
+    return audits.ended(audit, found, verdicts.findings, status)
 
 
 class Joined(Protocol):
@@ -156,7 +168,7 @@ def refuse_lost(
         if tally.rows != rows:
             raise IncompleteError(
                 f"{tally.rows:,} records were read and {rows:,} arrived: Spark lost some and read "
-                "again, and the log has changed since",
+                "again, and since then records were deleted or a transaction has ended",
                 where=str(r.topic_partition),
                 remedy="run it again",
             )
@@ -249,11 +261,14 @@ def _of_all(empty: Callable[[], Joined]) -> Judge:
     def joined(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         whole = empty()
         for one in batches:
-            for row in one.to_pylist():
-                if row["content"] is None:
-                    yield audits.answer_row(row["answer"], piece=row["piece"])
+            pieces, answers, contents = one.columns
+            for piece, answer, content in zip(pieces, answers, contents, strict=True):
+                if content.is_valid:
+                    whole.join(
+                        content.as_buffer()
+                    )  # a part may be megabytes: no copies of them all
                 else:
-                    whole.join(row["content"])
+                    yield audits.answer_row(answer.as_py(), piece=piece.as_py())
         yield audits.answer_row(content=whole.dump())
 
     return joined

@@ -18,6 +18,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.pump import Reading
+from recovery.answers import status_of
 from recovery.audit.audit_request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
@@ -283,9 +284,15 @@ def rows_apart(
         yield from one.to_pylist()
 
 
-def ended(request: AuditRequest, audit: AuditResult, findings: int) -> dict[str, Any]:
-    """Return a job's result. The findings go to the file that the request names, if any."""
-    status = Exit.INCOMPLETE if audit.failed else Exit.FINDING if findings else Exit.OK
+def ended(
+    request: AuditRequest, audit: AuditResult, findings: int, status: Exit | None = None
+) -> dict[str, Any]:
+    """Return a job's result. The findings go to the file that the request names, if any.
+
+    status: the exit status, None: that of findings and of what could not be read.
+    """
+    if status is None:
+        status = status_of(not audit.failed, findings > 0)
     result: dict[str, Any] = {"findings": findings, "exit_status": int(status)}
     content = audit.model_dump(mode="json")
     if request.answer is None:

@@ -4,7 +4,7 @@ A record becomes a row (`recovery.audit.end_to_end.FIELDS`): the digest of its i
 and outcome.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,16 @@ from eoctl.engine.id_buckets import rows_of
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.ask.groups import list_groups
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import positions
 from eoctl.kafka.read.committed import with_offsets
 from eoctl.kafka.read.pump import Reading
+from recovery.audit.audit_request import Resolved
 from recovery.audit.audit_rows import EndToEndReader
 from recovery.audit.end_to_end import INPUT, INPUT_ABORTED, OUTPUT, OUTPUT_OPEN
 from recovery.audit.end_to_end_request import EndToEndRequest, EndToEndScope, Tally
+from recovery.errors import IncompleteError
 from recovery.formats.columns import ABORTED, OPEN, ColumnBatch
+from recovery.shared.log_position import LogPosition
 from recovery.shared.record_ids import digests, place_digests
 from recovery.values import replace
 
@@ -95,6 +99,34 @@ def _rows(with_markers: ColumnBatch, tally: Tally, ids: Ids, *, is_input: bool) 
         tally.position, tally.epoch = next_offset, int(with_markers.leader_epoch[-1])
     tally.rows += int(has.sum())
     return rows_of(found[has], kept.offset[has], kept.timestamp[has], 0, kind[has])
+
+
+async def refuse_changed(
+    cluster: Cluster,
+    topic_ids: Mapping[str, str | None],
+    ranges: Sequence[Resolved],
+    tallies: Sequence[Tally],
+) -> None:
+    """Raise IncompleteError if a log is another one now than when it was read.
+
+    topic_ids: as they were before it. Ranges in which offsets have no record prove nothing anyway.
+    Raises what `topic_id` and `standings` raise, too.
+    """
+    for topic, then in topic_ids.items():
+        if await positions.topic_id(cluster, topic) != then:
+            raise _changed("it was deleted and created again", topic)
+    read = {
+        r.topic_partition: LogPosition(t.position, t.epoch)
+        for r, t in zip(ranges, tallies, strict=True)
+        if t.position > r.start and t.epoch >= 0 and not t.holes
+    }
+    for partition, standing in (await positions.standings(cluster, read)).items():
+        if standing.held is False:
+            raise _changed(f"its log was cut off at {standing.divergence}", str(partition))
+
+
+def _changed(what: str, where: str) -> IncompleteError:
+    return IncompleteError(f"{what} while it was read", where=where, remedy="run it again")
 
 
 async def compacted_topics(cluster: Cluster, topics: Collection[str]) -> set[str]:

@@ -1,17 +1,19 @@
 """The request and the result of `audit end-to-end`, identical for every engine, and its cut.
 
-What was read decides what is proven: `cut_of`. The rules: `recovery.audit.end_to_end`.
+What was read decides what is proven: `cut_of`, and what is not: `unproven_parts`. The rules:
+`recovery.audit.end_to_end`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recovery.audit.audit_request import AuditRequest, AuditResult, Resolved
 from recovery.audit.audit_rows import EndToEndReader
 from recovery.audit.end_to_end import NEVER, Cut, Reach, Verdicts
-from recovery.facts import Missing
+from recovery.facts import Missing, TopicPartition
 from recovery.formats.columns import ABORTED, OPEN
+from recovery.plurals import counted
 from recovery.shared.record_ids import RecordId
 from recovery.values import Value
 
@@ -26,7 +28,7 @@ class Tally:
 
     position: the next offset; epoch: of the record before it. records: those that a read_committed
     reader gets; without_id: of these. first_aborted: offset. holes: offsets before the position
-    that have no record, as compaction took it. rows: records that have an id and were not left out.
+    that have no record. rows: records that have an id and were not left out.
     """
 
     position: int
@@ -74,12 +76,13 @@ class EndToEndScope(Value):
 
 
 class EndToEndRequest(AuditRequest):
-    """The request of `audit end-to-end`. ranges: those of the scope. topics: the input's and the
-    output's. all_inputs: no partition of the input is left out. range_offsets: the most that one
-    task reads."""
+    """The request of `audit end-to-end`. ranges: those of the scope. topics, topic_ids: the input's
+    and the output's, None: the brokers have none. all_inputs: no partition of the input is left
+    out. range_offsets: the most that one task reads."""
 
     scope: EndToEndScope
     topics: tuple[str, str]
+    topic_ids: tuple[str | None, str | None]
     by: RecordId
     all_inputs: bool
     range_offsets: int
@@ -179,3 +182,57 @@ class _Read:
         doubted = {m.topic_partition for m in scope.doubts}
         after[[r.topic_partition in doubted for r in scope.inputs]] = NEVER
         return after
+
+
+def not_seen(found: EndToEndFound) -> list[Missing]:
+    """Return what was not read and what is not proven: with any of it the audit is incomplete."""
+    return [*found.scope.missing, *found.failed, *unproven_parts(found)]
+
+
+def unproven_parts(found: EndToEndFound) -> Iterator[Missing]:
+    """Yield what the logs do not show."""
+    yield from found.scope.doubts
+    yield from _unproven_outputs(found)
+    for number, (r, t) in enumerate(zip(found.scope.inputs, found.tallies, strict=False)):
+        place = r.topic_partition
+        if n := found.verdicts.counts.unproven[number]:
+            text = f"{counted(n, 'input has', 'inputs have')} no output, or one that "
+            text += "was deleted, compacted or not read: the output is not all there; run it "
+            text += "sooner after the records are written, or with an earlier --start"
+            yield unproven(place, text)
+        if t.holes:
+            text = f"{counted(t.holes, 'offset has', 'offsets have')} no record (compacted?): if "
+            text += (
+                "these inputs had an output is unknown; run it before they go, or give a --start"
+            )
+            yield unproven(place, text)
+        if t.without_id:
+            text = f"{counted(t.without_id, 'input has', 'inputs have')} no such id and cannot"
+            yield unproven(place, f"{text} be followed")
+        followed = t.records - t.without_id
+        if followed and found.scope.cuts[number] is None and found.ends[number] <= r.start:
+            text = f"none of its {counted(followed, 'record')} has an output: nothing shows "
+            text += "that outputs have this id; or say up to where they must: --group or --end"
+            yield unproven(place, text)
+
+
+def _unproven_outputs(found: EndToEndFound) -> Iterator[Missing]:
+    inputs = found.scope.inputs
+    for r, t in zip(found.scope.outputs, found.tallies[len(inputs) :], strict=True):
+        if t.without_id:
+            text = f"{counted(t.without_id, 'output has', 'outputs have')} no such id, so none "
+            text += "is proven to be missing: name an id that all outputs have with --by"
+            yield unproven(r.topic_partition, text)
+        if t.holes:
+            text = f"{counted(t.holes, 'offset has', 'offsets have')} no record (compacted?), so "
+            text += "no output is proven to be missing: run it before they go"
+            yield unproven(r.topic_partition, text)
+    if doubtful := sum(found.verdicts.counts.doubtful):
+        text = f"{counted(doubtful, 'output is', 'outputs are')} repeated or of an aborted input, "
+        text += f"unless {found.unless}"
+        yield Missing("topic", "UNPROVEN", text, topic=inputs[0].topic)
+
+
+def unproven(place: TopicPartition, text: str) -> Missing:
+    """Return what the logs of a partition do not show."""
+    return Missing("partition", "UNPROVEN", text, None, *place)

@@ -7,7 +7,7 @@ keys and no values. The rules: docs/failover.md.
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -188,6 +188,16 @@ def ids_unknown(kept: MirrorMap) -> str | None:
     if not without:
         return None
     return f"{without[0]} has no topic id: it may be another topic of this name than the map saw"
+
+
+def unread_parts(kept: MirrorMap) -> Iterator[tuple[int, str]]:
+    """Yield the partitions of which a map may not know each record of the source, and why."""
+    for part in kept.partitions:
+        if not part.looked_at:
+            yield part.partition, "the map has not read it to its end"
+        if kept.compacted is not False:
+            text = "it is compacted, or its settings were hidden when the map was kept: which "
+            yield part.partition, text + "records it had is unknown, so nothing of it is proven"
 
 
 def shown(fact: str | tuple[str, ...] | None) -> str:

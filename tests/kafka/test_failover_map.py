@@ -505,9 +505,10 @@ def test_what_the_mirror_lacks_of_a_source_that_is_gone(world: World) -> None:
         assert sum(p["without_input"] for p in ran.json["outputs"]) == unknown == 40
         assert ran.json["map_of"] is not None
     for words, text in (
-        (("--engine", "spark"), "a map is compared in this process"),
+        (("--engine", "spark"), "one log is read, in this process"),
         (("--group", "g"), "goes with --end lso alone"),
         (("--start", "1h ago"), "goes with --end lso alone"),
+        (("--source-index", "i"), "goes with --end lso alone"),
     ):
         refused = lacking(world, file, *words)
         assert (refused.status, text in refused.text) == (2, True), refused.text

@@ -12,15 +12,22 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from eoctl.engine.audit_reading import Failed, not_read
-from eoctl.engine.end_to_end_task import compacted_topics, ids_of, read_rows, readers
+from eoctl.engine.end_to_end_task import (
+    compacted_topics,
+    ids_of,
+    read_rows,
+    readers,
+    refuse_changed,
+)
 from eoctl.engine.id_buckets import IdBuckets, key_of
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
+from eoctl.kafka.read.positions import topic_id
 from eoctl.operations.audit.duplicates import RANGE_OFFSETS
-from eoctl.operations.audit.end_to_end_rows import end_to_end_answer, group_commits, unproven
+from eoctl.operations.audit.end_to_end_rows import end_to_end_answer, group_commits
 from eoctl.operations.audit.engine import Audit, AuditedRanges
-from eoctl.operations.audit.mirror import STABLE, topic_id
+from eoctl.operations.audit.mirror import STABLE
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer
@@ -31,6 +38,7 @@ from recovery.audit.end_to_end_request import (
     EndToEndScope,
     Tally,
     cut_of,
+    unproven,
 )
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import Missing
@@ -50,7 +58,7 @@ class FollowedRanges(AuditedRanges, kw_only=True):
     """topic_ids: of the input and the output; None: the brokers have none."""
 
     scope: EndToEndScope
-    topic_ids: tuple[str | None, ...]
+    topic_ids: tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -83,10 +91,11 @@ class EndToEndAudit(Audit[EndToEndFound]):
         not seen."""
         if self.topics[0] == self.topics[1]:
             raise UsageError("it would be compared with itself", where=self.topics[0])
-        ids = [await topic_id(cluster, topic) for topic in self.topics]
+        source, output = self.topics
+        ids = await topic_id(cluster, source), await topic_id(cluster, output)
         scope = await self._scope(cluster)
         return FollowedRanges(
-            cluster.cluster_id, scope.ranges, scope.missing, scope=scope, topic_ids=tuple(ids)
+            cluster.cluster_id, scope.ranges, scope.missing, scope=scope, topic_ids=ids
         )
 
     async def _scope(self, cluster: Cluster) -> EndToEndScope:
@@ -118,6 +127,7 @@ class EndToEndAudit(Audit[EndToEndFound]):
             **self.asked(audited, reading),
             scope=audited.scope,
             topics=self.topics,
+            topic_ids=audited.topic_ids,
             by=self.by,
             all_inputs=self.source.partitions is None,
             range_offsets=self.range_offsets,
@@ -238,7 +248,10 @@ class LocalRun:
         }
 
     async def judged(self) -> EndToEndFound:
-        """Judge what was read."""
+        """Judge what was read. Raises what `refuse_changed` raises."""
+        request = self.request
+        ids = dict(zip(request.topics, request.topic_ids, strict=True))
+        await refuse_changed(self.cluster, ids, request.ranges, self.tallies)
         compacted = await compacted_topics(self.cluster, self.request.topics)
         found = self.judge(compacted)
         named, known = await readers(self.cluster, self.request.scope, self.tallies)

@@ -14,59 +14,11 @@ from recovery.audit.audit_rows import (
     RecordPlace,
 )
 from recovery.audit.end_to_end import Found
-from recovery.audit.end_to_end_request import EndToEndFound
+from recovery.audit.end_to_end_request import EndToEndFound, not_seen, unproven
 from recovery.errors import IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
-from recovery.plurals import counted
 from recovery.shared.log_position import LogPosition, not_proven, refuse_diverged
 from recovery.times import rfc3339
-
-
-def unproven_parts(found: EndToEndFound) -> Iterator[Missing]:
-    """Yield what the logs do not show."""
-    yield from found.scope.doubts
-    yield from _unproven_outputs(found)
-    for number, (r, t) in enumerate(zip(found.scope.inputs, found.tallies, strict=False)):
-        place = r.topic_partition
-        if n := found.verdicts.counts.unproven[number]:
-            text = f"{counted(n, 'input has', 'inputs have')} no output, or one that "
-            text += "was deleted, compacted or not read: the output is not all there; run it "
-            text += "sooner after the records are written, or with an earlier --start"
-            yield unproven(place, text)
-        if t.holes:
-            text = f"compaction took {counted(t.holes, 'record')} of it: if these inputs had an "
-            text += "output is unknown; run it before the topic is compacted, or give a --start"
-            yield unproven(place, text)
-        if t.without_id:
-            text = f"{counted(t.without_id, 'input has', 'inputs have')} no such id and cannot"
-            yield unproven(place, f"{text} be followed")
-        followed = t.records - t.without_id
-        if followed and found.scope.cuts[number] is None and found.ends[number] <= r.start:
-            text = f"none of its {counted(followed, 'record')} has an output: nothing shows "
-            text += "that outputs have this id; or say up to where they must: --group or --end"
-            yield unproven(place, text)
-
-
-def _unproven_outputs(found: EndToEndFound) -> Iterator[Missing]:
-    inputs = found.scope.inputs
-    for r, t in zip(found.scope.outputs, found.tallies[len(inputs) :], strict=True):
-        if t.without_id:
-            text = f"{counted(t.without_id, 'output has', 'outputs have')} no such id, so none "
-            text += "is proven to be missing: name an id that all outputs have with --by"
-            yield unproven(r.topic_partition, text)
-        if t.holes:
-            text = f"compaction took {counted(t.holes, 'record')} of it, so none is proven "
-            text += "to be missing: run it before the topic is compacted"
-            yield unproven(r.topic_partition, text)
-    if doubtful := sum(found.verdicts.counts.doubtful):
-        text = f"{counted(doubtful, 'output is', 'outputs are')} repeated or of an aborted input, "
-        text += f"unless {found.unless}"
-        yield Missing("topic", "UNPROVEN", text, topic=inputs[0].topic)
-
-
-def unproven(place: TopicPartition, text: str) -> Missing:
-    """Return what the logs of a partition do not show."""
-    return Missing("partition", "UNPROVEN", text, None, *place)
 
 
 def end_to_end_answer(
@@ -77,13 +29,12 @@ def end_to_end_answer(
     map_of: int | None = None,
 ) -> Answer:
     """Return the answer. map_of: when the map that knows the input looked, epoch ms."""
-    missing = [*found.scope.missing, *found.failed, *unproven_parts(found)]
     return Answer(
         schema="audit-end-to-end",
         cluster_id=cluster_id,
         collected_at=found.scope.began,
         rows=[_row(one) for one in found.verdicts.found],
-        errors=error_rows(missing),
+        errors=error_rows(not_seen(found)),
         extra={
             "input": topics[0],
             "output": topics[1],
@@ -91,7 +42,7 @@ def end_to_end_answer(
             "findings": found.verdicts.findings,
             "map_of": None if map_of is None else rfc3339(map_of),
             "continued": found.continued,
-            "inputs": [one.json_values() for one in _inputs(found)],
+            "inputs": [one.json_values() for one in _inputs(found, by)],
             "outputs": [one.json_values() for one in _outputs(found)],
             "readers": [one.json_values() for one in found.readers],
             "readers_known": found.readers_known,
@@ -111,13 +62,13 @@ def _row(found: Found) -> AuditEndToEndRow:
     )
 
 
-def _inputs(found: EndToEndFound) -> Iterator[EndToEndInput]:
+def _inputs(found: EndToEndFound, by: str) -> Iterator[EndToEndInput]:
     counts = found.verdicts.counts
     for n, (r, t) in enumerate(zip(found.scope.inputs, found.tallies, strict=False)):
         yield EndToEndInput(
             topic=r.topic,
             partition=r.partition,
-            log_start_offset=r.log_start_offset,
+            log_start_offset=None if by == "map" else r.log_start_offset,
             start=r.start,
             cut=min(max(found.ends[n], r.start), r.end),
             end=r.end,

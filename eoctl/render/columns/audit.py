@@ -200,7 +200,7 @@ def _end_to_end_summary(answer: Answer) -> str:
     for name, words in (("pending", "wait in open transactions"), ("behind", "wait for an output")):
         if waiting := sum(p[name] for p in inputs):
             text += f"; {counted(waiting, 'input')} {words}"
-    if begun := sum(0 < p["log_start_offset"] == p["from"] for p in inputs):
+    if begun := sum(0 < (p["log_start_offset"] or 0) == p["from"] for p in inputs):
         text += f"; older inputs of {counted(begun, 'partition')} are deleted and unknown"
     if without := sum(p["without_input"] for p in outputs):
         text += f"; {counted(without, 'output has', 'outputs have')} no input that was read"

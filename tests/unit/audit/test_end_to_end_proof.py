@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,19 @@ import pytest
 
 from eoctl.engine import end_to_end_task
 from eoctl.engine.id_buckets import IdBuckets
+from eoctl.kafka.read import positions
 from eoctl.operations.audit.end_to_end import LocalRun
-from eoctl.operations.audit.end_to_end_rows import unproven_parts
 from eoctl.operations.audit.ranges import AuditOptions, Resolved
-from recovery.audit.end_to_end_request import EndToEndFound, EndToEndRequest, EndToEndScope
+from recovery.audit.end_to_end_request import (
+    EndToEndFound,
+    EndToEndRequest,
+    EndToEndScope,
+    Tally,
+    unproven_parts,
+)
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, TopicPartition
+from recovery.shared.log_position import LogPosition, Standing
 from recovery.shared.record_ids import parse_record_id
 from tests.unit.formats_build import ABORT, Item, batch, decoded, marker
 
@@ -90,6 +98,7 @@ class Clusters:
             most=1000,
             scope=scope,
             topics=("in", "out"),
+            topic_ids=(None, None),
             by=parse_record_id("value"),
             all_inputs=all_inputs,
             range_offsets=100,
@@ -145,7 +154,7 @@ def test_an_output_may_be_where_nobody_looked(why: str, monkeypatch: pytest.Monk
     assert findings(result) == {("no-output", False)}
     assert result.verdicts.findings == 0
     assert "1 input has no output, or one that was deleted" in words(result)
-    sentence = {"no id": "1 output has no such id", "hole": "compaction took 1 record"}
+    sentence = {"no id": "1 output has no such id", "hole": "1 offset has no record (compacted?)"}
     assert sentence.get(why, "") in words(result)
 
 
@@ -187,7 +196,7 @@ def test_inputs_that_compaction_took_are_unknown(monkeypatch: pytest.MonkeyPatch
     """They are no finding, and not passed over either; what is there is judged."""
     result = Clusters([records("a", "-", "c", "d")], [records("a", "d")]).audit(monkeypatch)
     assert findings(result) == {("no-output", True)}
-    assert words(result).startswith("compaction took 1 record of it: if these inputs had an output")
+    assert words(result).startswith("1 offset has no record (compacted?): if these inputs had an")
 
 
 def test_too_few_ids_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,3 +204,37 @@ def test_too_few_ids_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eoctl.engine.id_buckets.MOST", 2)
     with pytest.raises(IncompleteError, match="the same id"):
         Clusters(*LOST).audit(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("tally", "held", "topic_id", "text"),
+    [
+        (Tally(30, epoch=2), True, "one", None),
+        (Tally(30, epoch=2), None, "one", None),
+        (Tally(30, epoch=2), False, "one", "its log was cut off at offset 20 while it was read"),
+        (Tally(30, epoch=2, holes=1), False, "one", None),
+        (Tally(0), False, "one", None),
+        (Tally(30, epoch=2), True, "other", "it was deleted and created again while it was read"),
+    ],
+)
+def test_a_log_that_is_another_one_at_the_end_judges_nothing(
+    tally: Tally,
+    held: bool | None,
+    topic_id: str,
+    text: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of an epoch after offsets without a record nobody knows, and nothing is proven there."""
+
+    async def standings(_: object, read: dict[TopicPartition, LogPosition]) -> Any:
+        return dict.fromkeys(read, Standing(held, "", 20))
+
+    async def now(*_: object) -> str:
+        return topic_id
+
+    monkeypatch.setattr(positions, "standings", standings)
+    monkeypatch.setattr(positions, "topic_id", now)
+    ranges = [Resolved("in", 0, 0, 30, 0, 30, 30)]
+    asked = end_to_end_task.refuse_changed(None, {"in": "one"}, ranges, [tally])  # type: ignore[arg-type]
+    with nullcontext() if text is None else pytest.raises(IncompleteError, match=text):
+        asyncio.run(asked)

@@ -3,13 +3,16 @@
 import os
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from recovery.audit.audit_request import Resolved
+from recovery.audit.end_to_end import Reach
 from recovery.audit.end_to_end_request import Tally
 from recovery.errors import IncompleteError
+from spark_jobs import audits
 from spark_jobs.audit_duplicates import suspects_in
-from spark_jobs.audit_end_to_end import refuse_lost
+from spark_jobs.audit_end_to_end import _of_all, refuse_lost
 from spark_jobs.session.executors import slots, tries_of
 
 
@@ -74,3 +77,18 @@ def test_rows_that_were_read_again_from_another_log_judge_nothing(arrived: int) 
     with pytest.raises(IncompleteError, match="30 records were read and") as refused:
         refuse_lost(ranges, tallies, [30, arrived])
     assert refused.value.where == "orders:1"
+
+
+def test_the_parts_of_all_buckets_are_joined_and_what_is_told_is_passed_on() -> None:
+    """Some come in one batch, in whatever order."""
+    parts = [Reach(2, 1) for _ in range(3)]
+    for number, part in enumerate(parts):
+        part.last[0], part.rows[2] = number, number + 1
+    told = audits.answer_row("{}", piece=7)
+    rows = [audits.answer_row(content=part.dump()) for part in parts]
+    given = [pa.concat_batches([rows[2], told, rows[0]]), rows[1]]
+    passed, whole = _of_all(lambda: Reach(2, 1))(iter(given))
+    assert passed.equals(told)
+    joined = Reach(2, 1)
+    joined.join(whole.column("content")[0].as_py())
+    assert (joined.last.tolist(), joined.rows.tolist()) == ([2, -1], [0, 0, 6])

@@ -47,8 +47,10 @@ def end_to_end(
 ) -> int:
     """Inputs without an output, with several, or aborted ones that have an output."""
     if by.startswith(MAP):
-        if group is not None or start != "earliest" or end not in (None, "lso"):
+        if group is not None or start != "earliest" or source != RecordSource():
             raise UsageError("goes with --end lso alone", where=f"--by {by}")
+        if on.engine()[0] == "spark":
+            raise UsageError("one log is read, in this process", where=f"--by {by}")
         followed = _by_map(_one(given), _one(made, whole=True), by, end)
         return reads.audited(connection, output, on, END_TO_END, followed)
     from eoctl.operations.audit.end_to_end import EndToEndAudit
@@ -84,9 +86,18 @@ def end_to_end(
 def _by_map(source: Selector, output: Selector, by: str, end: str | None) -> "MapAudit":
     from eoctl.operations.audit.end_to_end_map import MapAudit
 
+    if end not in (None, "lso"):
+        raise UsageError("with a map it is lso: all that the map knows", where="--end")
+    assert source.literal is not None
     assert output.literal is not None
+    if source.partitions:
+        raise UsageError(
+            "with a map all partitions are compared: a copy may be in any of the mirror's",
+            where="INPUT",
+            remedy=f"write {source.literal}",
+        )
     path = Path(by.removeprefix(MAP)).resolve()
-    return MapAudit(source, output.literal, path, everything=end is not None)
+    return MapAudit(source.literal, output.literal, path, everything=end is not None)
 
 
 def _one(text: str, *, whole: bool = False) -> Selector:
