@@ -1,8 +1,9 @@
 """`audit end-to-end` on Spark: what was planted and nothing else, as the local engine has it."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -17,15 +18,17 @@ from recovery.errors import IncompleteError
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound
 from recovery.shared.record_ids import parse_record_id
+from spark_jobs import audits
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import as_published
 from tests.kafka.test_audit_end_to_end import INPUTS, OUTPUTS, Places, World, places, plant
 from tests.share import fewer
-from tests.spark.test_audit import SPARK, by_both, by_spark, ranges_of
+from tests.spark.test_audit import SPARK, Attempts, by_both, by_spark, ranges_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -66,16 +69,41 @@ def found(answer: Answer, inputs: Places, outputs: Places) -> dict[str, set[byte
     return named
 
 
-def test_what_was_planted_is_found_and_nothing_else(world: World, spark: "SparkSession") -> None:
+def failing_once(frame: Callable[..., "DataFrame"]) -> Callable[..., "DataFrame"]:
+    """The first task that reads fails after its first rows, and is tried again."""
+
+    def framed(spark: "SparkSession", give: audits.Give, *rest: Any) -> "DataFrame":
+        def given(piece: int) -> "Iterator[pa.RecordBatch]":
+            from pyspark import TaskContext
+
+            rows = give(piece)
+            yield next(rows)
+            task = TaskContext.get()
+            if piece == 0 and task is not None and task.attemptNumber() == 0:
+                raise RuntimeError("its executor was lost")
+            yield from rows
+
+        return frame(spark, given, *rest)
+
+    return framed
+
+
+def test_what_was_planted_is_found_and_nothing_else(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the value with a group's commits, by a header without; then where retention took outputs
-    and fewer findings are shown than there are. Without records there is nothing to do."""
+    and fewer findings are shown than there are. A task is tried again."""
     plant(world, fewer(200_000, 4_000))
     inputs = places(world.lab, world.source, INPUTS)
     outputs = places(world.lab, world.output, OUTPUTS)
     ends = [max(at[1] for w in inputs.values() for at in w if at[0] == p) + 1 for p in range(3)]
     asked = [audit(world, "value", world.commit(ends)), audit(world)]
     for one in asked[: fewer(2, 1)]:
-        local, answer = by_both(world.lab, spark, one, 100_000)
+        with monkeypatch.context() as patch, Attempts(spark) as attempts:
+            patch.setattr(audits, "frame", failing_once(audits.frame))
+            local, answer = by_both(world.lab, spark, one, 100_000)
+            attempts.wait(1, 10)
+        assert attempts.failed == 1
         assert answer == local
         assert found(answer, inputs, outputs) == world.planted
         assert answer.extra["findings"] == sum(map(len, world.planted.values()))

@@ -250,6 +250,15 @@ def test_copies_that_the_mirror_has_deleted_prove_no_repeats(
     assert answer.exit_status == 3
 
 
+def test_what_a_killed_run_left_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another map may have other pairs: the run begins again."""
+    with monkeypatch.context() as killed:
+        killed.setattr(IdBuckets, "remove", lambda _: None)
+        first = many().audit(killed)
+    again = many().audit(monkeypatch)
+    assert (again.rows, again.extra) == (first.rows, first.extra)
+
+
 def test_few_ids_end_the_run_and_hide_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eoctl.engine.id_buckets.MOST", 2)
     with pytest.raises(IncompleteError, match="the same id"):
