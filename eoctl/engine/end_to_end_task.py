@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.audit_reading import columns
 from eoctl.engine.id_buckets import rows_of
+from eoctl.kafka.ask.collect import ids_of_leaders
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.ask.groups import list_groups
 from eoctl.kafka.connection.cluster import Cluster
@@ -22,6 +23,7 @@ from recovery.audit.audit_rows import EndToEndReader
 from recovery.audit.end_to_end import INPUT, INPUT_ABORTED, OUTPUT, OUTPUT_OPEN
 from recovery.audit.end_to_end_request import EndToEndRequest, EndToEndScope, Tally
 from recovery.errors import IncompleteError
+from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN, ColumnBatch
 from recovery.shared.log_position import LogPosition
 from recovery.shared.record_ids import digests, place_digests
@@ -107,22 +109,39 @@ async def refuse_changed(
     ranges: Sequence[Resolved],
     tallies: Sequence[Tally],
 ) -> None:
-    """Raise IncompleteError if a log is another one now than when it was read.
+    """Raise IncompleteError if a log that was read to its end is another one now, or if a leader
+    does not say.
 
-    topic_ids: as they were before it. Ranges in which offsets have no record prove nothing anyway.
-    Raises what `topic_id` and `standings` raise, too.
+    topic_ids: as they were before it. Where offsets have no record nothing is proven anyway.
     """
-    for topic, then in topic_ids.items():
-        if await positions.topic_id(cluster, topic) != then:
-            raise _changed("it was deleted and created again", topic)
     read = {
-        r.topic_partition: LogPosition(t.position, t.epoch)
+        r.topic_partition: t
         for r, t in zip(ranges, tallies, strict=True)
-        if t.position > r.start and t.epoch >= 0 and not t.holes
+        if r.start < t.position == r.end
     }
-    for partition, standing in (await positions.standings(cluster, read)).items():
+    await _refuse_other_topics(cluster, topic_ids, read)
+    last = {
+        partition: LogPosition(t.position, t.epoch)
+        for partition, t in read.items()
+        if t.epoch >= 0 and not t.holes
+    }
+    for partition, standing in (await positions.standings(cluster, last)).items():
         if standing.held is False:
             raise _changed(f"its log was cut off at {standing.divergence}", str(partition))
+
+
+async def _refuse_other_topics(
+    cluster: Cluster, topic_ids: Mapping[str, str | None], read: Collection[TopicPartition]
+) -> None:
+    metadata = await cluster.metadata(sorted(topic_ids))
+    known = [p for t in metadata.topics.values() for p in t.partitions if p.topic_partition in read]
+    ids = await ids_of_leaders(cluster, known)
+    for topic in sorted({topic for topic, _ in read}):
+        found = ids.get(topic, {None})
+        if found - {None, topic_ids[topic]}:
+            raise _changed("it was deleted and created again", topic)
+        if found != {topic_ids[topic]}:
+            raise _changed("a leader does not answer, or it was deleted", topic)
 
 
 def _changed(what: str, where: str) -> IncompleteError:

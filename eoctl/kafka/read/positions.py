@@ -15,7 +15,7 @@ from eoctl.kafka.ask.collect import EARLIEST, READ_UNCOMMITTED, ids_of_leaders, 
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, by_leader
 from eoctl.kafka.read.fetch import ABOVE, ENOUGH, Range, read_all
 from eoctl.kafka.read.log_checks import EpochAnswer, told_epochs
-from recovery.errors import IncompleteError, UsageError
+from recovery.errors import IncompleteError
 from recovery.facts import PartitionFacts, TopicPartition, known
 from recovery.formats.batches import batch_headers
 from recovery.shared import log_position, stream_offset
@@ -89,30 +89,6 @@ async def refuse_other_streams(
     stream_offset.refuse_other_logs(offset, mine, ids, by_partition)
     return log_position.not_proven(
         (partition, moved[partition], standing) for partition, standing in by_partition.items()
-    )
-
-
-async def topic_id(cluster: Cluster, topic: str) -> str | None:
-    """Return a topic's id as all of its leaders know it; None: there are no ids.
-
-    The broker that describes topics may still give the id of a topic that was deleted. Raises
-    UsageError for an unknown topic, IncompleteError if it is hidden, or if a leader is missing or
-    has another id.
-    """
-    metadata = await cluster.metadata([topic])
-    described = metadata.topics.get(topic)
-    if described is None or not described.partitions:
-        error = None if described is None else described.error
-        if error == "TOPIC_AUTHORIZATION_FAILED":
-            raise IncompleteError(error, where=topic, remedy="grant DESCRIBE on the topic")
-        raise UsageError("there is no such topic", where=topic)
-    ids = (await ids_of_leaders(cluster, described.partitions))[topic]
-    if ids == {described.topic_id}:
-        return described.topic_id
-    raise IncompleteError(
-        "its leaders do not agree which topic of this name it is, or one does not answer",
-        where=topic,
-        remedy="try again in a few seconds",
     )
 
 

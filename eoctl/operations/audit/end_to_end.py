@@ -23,11 +23,10 @@ from eoctl.engine.id_buckets import IdBuckets, key_of
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
-from eoctl.kafka.read.positions import topic_id
 from eoctl.operations.audit.duplicates import RANGE_OFFSETS
 from eoctl.operations.audit.end_to_end_rows import end_to_end_answer, group_commits
 from eoctl.operations.audit.engine import Audit, AuditedRanges
-from eoctl.operations.audit.mirror import STABLE
+from eoctl.operations.audit.mirror import STABLE, topic_id
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer

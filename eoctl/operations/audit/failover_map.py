@@ -7,9 +7,9 @@ from pathlib import Path
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
-from eoctl.kafka.read.positions import topic_id
 from eoctl.operations.audit.failover_source import Commits, Compared
 from eoctl.operations.audit.map_commits import BY_TIME, of_bundle
+from eoctl.operations.audit.mirror import topic_id
 from eoctl.operations.audit.mirror_logs import ClusterLog, MappedLog, MirrorLog
 from eoctl.operations.audit.ranges import Resolved
 from eoctl.operations.restart.restart_request import Origin

@@ -8,6 +8,7 @@ partner. The rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`
 from collections.abc import Sequence
 
 from eoctl.host.clock import now_ms
+from eoctl.kafka.ask.collect import ids_of_leaders
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.mirror_logs import ClusterLog
@@ -169,6 +170,30 @@ async def log_settings(
     )
     stamped = theirs.get(copy, {}).get("message.timestamp.type") == "LogAppendTime"
     return (None if a is None else "compact" in a, None if b is None else "compact" in b), stamped
+
+
+async def topic_id(cluster: Cluster, topic: str) -> str | None:
+    """Return a topic's id as all of its leaders know it; None: there are no ids.
+
+    The broker that describes topics may still give the id of a topic that was deleted. Raises
+    UsageError for an unknown topic, IncompleteError if it is hidden, or if a leader is missing or
+    has another id.
+    """
+    metadata = await cluster.metadata([topic])
+    described = metadata.topics.get(topic)
+    if described is None or not described.partitions:
+        error = None if described is None else described.error
+        if error == "TOPIC_AUTHORIZATION_FAILED":
+            raise IncompleteError(error, where=topic, remedy="grant DESCRIBE on the topic")
+        raise UsageError("there is no such topic", where=topic)
+    ids = (await ids_of_leaders(cluster, described.partitions))[topic]
+    if ids == {described.topic_id}:
+        return described.topic_id
+    raise IncompleteError(
+        "its leaders do not agree which topic of this name it is, or one does not answer",
+        where=topic,
+        remedy="try again in a few seconds",
+    )
 
 
 def may_be_compacted(policies: tuple[bool | None, bool | None]) -> tuple[bool, bool]:

@@ -14,7 +14,6 @@ from eoctl.kafka.ask.groups import list_groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.committed import with_offsets
-from eoctl.kafka.read.positions import topic_id
 from eoctl.operations.audit.map_commits import commits_of, compared_with_log
 from eoctl.operations.audit.mirror import (
     EARLIEST,
@@ -23,6 +22,7 @@ from eoctl.operations.audit.mirror import (
     log_settings,
     one_sided,
     refuse_itself,
+    topic_id,
 )
 from eoctl.operations.audit.mirror_continuing import continued
 from eoctl.operations.audit.mirror_logs import ClusterLog, Progress

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,20 +208,22 @@ def test_too_few_ids_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tally", "held", "topic_id", "text"),
+    ("tally", "held", "ids", "text"),
     [
-        (Tally(30, epoch=2), True, "one", None),
-        (Tally(30, epoch=2), None, "one", None),
-        (Tally(30, epoch=2), False, "one", "its log was cut off at offset 20 while it was read"),
-        (Tally(30, epoch=2, holes=1), False, "one", None),
-        (Tally(0), False, "one", None),
-        (Tally(30, epoch=2), True, "other", "it was deleted and created again while it was read"),
+        (Tally(30, epoch=2), True, {"one"}, None),
+        (Tally(30, epoch=2), None, {"one"}, None),
+        (Tally(30, epoch=2), False, {"one"}, "its log was cut off at offset 20 while it was read"),
+        (Tally(30, epoch=2, holes=1), False, {"one"}, None),
+        (Tally(12, epoch=2), False, {"other"}, None),  # it could not be read: that is told
+        (Tally(30, epoch=2), True, {"one", "other"}, "it was deleted and created again while"),
+        (Tally(30, epoch=2), True, {"one", None}, "a leader does not answer"),
+        (Tally(30, epoch=2), True, {None}, "a leader does not answer, or it was deleted"),
     ],
 )
 def test_a_log_that_is_another_one_at_the_end_judges_nothing(
     tally: Tally,
     held: bool | None,
-    topic_id: str,
+    ids: set[str | None],
     text: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -229,12 +232,16 @@ def test_a_log_that_is_another_one_at_the_end_judges_nothing(
     async def standings(_: object, read: dict[TopicPartition, LogPosition]) -> Any:
         return dict.fromkeys(read, Standing(held, "", 20))
 
-    async def now(*_: object) -> str:
-        return topic_id
+    async def of_leaders(*_: object) -> dict[str, set[str | None]]:
+        return {"in": ids}
+
+    async def metadata(_: object) -> Any:
+        return SimpleNamespace(topics={})
 
     monkeypatch.setattr(positions, "standings", standings)
-    monkeypatch.setattr(positions, "topic_id", now)
+    monkeypatch.setattr(end_to_end_task, "ids_of_leaders", of_leaders)
     ranges = [Resolved("in", 0, 0, 30, 0, 30, 30)]
-    asked = end_to_end_task.refuse_changed(None, {"in": "one"}, ranges, [tally])  # type: ignore[arg-type]
+    cluster: Any = SimpleNamespace(metadata=metadata)
+    asked = end_to_end_task.refuse_changed(cluster, {"in": "one"}, ranges, [tally])
     with nullcontext() if text is None else pytest.raises(IncompleteError, match=text):
         asyncio.run(asked)
