@@ -191,13 +191,17 @@ def ids_unknown(kept: MirrorMap) -> str | None:
 
 
 def unread_parts(kept: MirrorMap) -> Iterator[tuple[int, str]]:
-    """Yield the partitions of which a map may not know each record of the source, and why."""
+    """Yield the partitions of which a map may not know each record of the source, why, and what to
+    do."""
     for part in kept.partitions:
         if not part.looked_at:
-            yield part.partition, "the map has not read it to its end"
+            yield (
+                part.partition,
+                "the map has not read it to its end: bring it up to date, audit mirror --keep",
+            )
         if kept.compacted is not False:
             text = "it is compacted, or its settings were hidden when the map was kept: which "
-            yield part.partition, text + "records it had is unknown, so nothing of it is proven"
+            yield part.partition, text + "records it had is unknown: compare them, audit mirror"
 
 
 def shown(fact: str | tuple[str, ...] | None) -> str:

@@ -164,7 +164,7 @@ def _doubts(kept: MirrorMap, cut_off: Mapping[TopicPartition, str]) -> Iterator[
         if (text := cut_off.get(place, unknown)) is not None:
             yield unproven(place, f"{text}: {REMEDY}")
     for number, text in unread_parts(kept):
-        yield unproven(TopicPartition(kept.source_topic, number), f"{text}: {REMEDY}")
+        yield unproven(TopicPartition(kept.source_topic, number), text)
 
 
 @dataclass
@@ -266,9 +266,9 @@ class _Run:
             self._doubt(number, STAMPED)
         if unchecked:
             text = (
-                f"{counted(unchecked, 'record is', 'records are')} taken for the map's on trust: "
+                f"{counted(unchecked, 'record is', 'records are')} taken for the map's on trust, "
             )
-            text += "the mirror has deleted others beside them since it looked"
+            text += f"as others beside them are deleted or compacted: {REMEDY}"
             self.doubts.append(unproven(mirror, text))
 
     def _without_copy(self, number: int) -> "NDArray[Any]":
