@@ -149,6 +149,12 @@ class TransactionFacts(Value):
     error: str | None = None
     ghost: bool = False
 
+    @property
+    def decided(self) -> str | None:
+        """Return the outcome of an id in Prepare*, commit or abort; None: it is not decided."""
+        prefix = "Prepare"
+        return self.state.removeprefix(prefix).lower() if self.state.startswith(prefix) else None
+
 
 class CoordinatorFacts(Value):
     """One partition of `__transaction_state` and whether its coordinator could be seen.

@@ -14,7 +14,7 @@ from recovery.answers import Answer
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.findings import ALL, NOT_KEPT, NOT_READ, Change, DoctorFacts, Finding, Sign
+from recovery.doctor.findings import ALL, NOT_KEPT, NOT_READ, Change, DoctorFacts, Finding
 from recovery.doctor.known_bugs import LAST_READ
 from recovery.doctor.narrowing import OF_THE_CLUSTER
 from recovery.doctor.setting_names import REPLICATION
@@ -23,6 +23,7 @@ from recovery.plurals import counted, listed
 from recovery.quoting import addresses, some
 from recovery.row import Row
 from recovery.times import rfc3339, span
+from recovery.values import Reason
 from recovery.watch.check_rules import UNSUPPORTED
 
 Data = Mapping[str, Any]
@@ -80,7 +81,7 @@ def _part(entry: str, label: str) -> str:
     return text
 
 
-def sign_words(sign: Sign) -> str:
+def sign_words(sign: Reason) -> str:
     """Return one thing that was seen as a sentence."""
     return SIGNS[sign.code](sign.data)
 

@@ -1,17 +1,29 @@
-"""Put numbers into words for people: ages (`3m`, `~14m`, `6d 2h`) and sizes."""
+"""Put data into words for people: sentences, ages (`3m`, `~14m`, `6d 2h`) and sizes."""
 
 import textwrap
+from collections.abc import Callable, Mapping
 from math import floor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recovery.values import Value
 
 if TYPE_CHECKING:
     from recovery.row import ErrorRow
 
+Words = str | Callable[..., str]
+"""A sentence: a format string, or a function, of its data by name."""
 MOST_PARTITIONS_SHOWN = 6  # of the partitions that a transaction holds
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
+
+
+def sentence(words: Words, data: Mapping[str, Any]) -> str:
+    """Return the sentence with its data.
+
+    >>> sentence("{name} is held", {"name": "orders:3"})
+    'orders:3 is held'
+    """
+    return words.format(**data) if isinstance(words, str) else words(**data)
 
 
 class Age(Value, order=True):

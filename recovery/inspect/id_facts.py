@@ -97,6 +97,11 @@ class IdFacts(Value):
         return (Missing("group", "NOT_SEEN", "not all groups were seen"),)
 
     @property
+    def log(self) -> str:
+        """Return the name of its coordinator's log."""
+        return f"__transaction_state:{self.state_partition}"
+
+    @property
     def preparing(self) -> bool:
         """Return True if the outcome is decided."""
         return self.row.state.startswith("Prepare")

@@ -32,6 +32,7 @@ from tests.unit.inspect import test_id_verdicts as ids
 from tests.unit.inspect import test_verdicts as table
 from tests.unit.inspect.test_verdicts import CASES, P, Q, live, lost, refused
 from tests.unit.remedy import test_verdicts_model as model
+from tests.unit.said import said
 from tests.unit.transaction_model import Eyes, Id, World, sample
 
 ROOT = Path(__file__).parents[3]
@@ -75,9 +76,10 @@ def accepted(j: Judged, request: RemedyRequest) -> str | None:
     """What planning this remedy says against it, as far as it can be known without a broker."""
     v = j.verdict
     if request.action == "fence":
-        return remedy_allowed(v, "fence", owner_is_gone=request.owner_is_gone)
+        return said(remedy_allowed(v, "fence", owner_is_gone=request.owner_is_gone)) or None
     if request.owner_is_gone:
-        return remedy_allowed(v, "resolve", owner_is_gone=True) or commit_refused(v)
+        refused = remedy_allowed(v, "resolve", owner_is_gone=True) or commit_refused(v)
+        return said(refused) or None
     if request.without_proof:  # its second look is taken by the command
         j = replace_verdict(j)
     try:
