@@ -1154,6 +1154,10 @@ AWAY = remedies.start_brokers_first(FEW, ("t:1",), remedies.nothing(REPORT))
 BACK = "its end cannot be written before __transaction_state:0 is back"
 
 
+def test_its_coordinators_log_comes_back_before_its_partitions() -> None:
+    assert AWAY.partitions == ("__transaction_state:0", "t:1")
+
+
 @pytest.mark.parametrize(
     ("other", "plain", "stopped", "gone"),
     [
