@@ -1156,6 +1156,7 @@ BACK = "its end cannot be written before __transaction_state:0 is back"
 
 def test_its_coordinators_log_comes_back_before_its_partitions() -> None:
     assert AWAY.partitions == ("__transaction_state:0", "t:1")
+    assert "until enough replicas of __transaction_state:0 are in sync" in said(AWAY.does)
 
 
 @pytest.mark.parametrize(
