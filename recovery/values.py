@@ -59,7 +59,7 @@ def _written(document: Any) -> Any:
     return document.model_dump(mode="json")
 
 
-class Reason(Value):
+class Reason(Value, gc=False):
     """Something that a rule says: a code, whose sentence `eoctl.render` has, and what is in it.
 
     data: numbers and names, for scripts too where a row prints a reason. more: what only the

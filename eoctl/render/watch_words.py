@@ -22,7 +22,7 @@ def check_row(judged: Judgement) -> CheckRow:
         observed=judged.observed,
         unit=judged.unit,
         ok=judged.ok,
-        detail="; ".join(sentence(REASONS[r.code], r.data) for r in judged.reasons),
+        detail="; ".join(sentence(REASONS, r) for r in judged.reasons),
     )
 
 

@@ -26,7 +26,7 @@ def brokers_away(log: CoordinatorFacts | None, leaderless: Sequence[str] = ()) -
     evidence = []
     if log is not None:
         data = {"in_sync": log.in_sync, "min_in_sync": log.least, "away": list(log.away)}
-        evidence.append(Reason("coordinator-log", data, {"partition": log.partition}))
+        evidence.append(Reason("coordinator-log", data, {"log": log.name}))
     if leaderless:
         evidence.append(Reason("leaderless", {"partitions": list(leaderless)}))
     return evidence

@@ -107,7 +107,7 @@ def unproven(remedy: Remedy, why: Reason) -> Remedy:
     """
     return Remedy(
         "none",
-        Reason("unproven", {"why": why}),
+        Reason("unproven", more={"why": why}),
         caveats=remedy.caveats,
         refused=(
             *(pair for pair in remedy.refused if pair[0] not in ("abort", "resolve")),
@@ -172,7 +172,7 @@ def about_finish(look: IdFacts, newest: IdFacts) -> list[Reason]:
     """Say that every named partition has its marker, and how many log replicas are in sync."""
     named = look.named or ()
     gone = [p.name for p in named if p.gone]
-    more = {"partition": look.state_partition, "too_few": newest.too_few_in_sync}
+    more = {"log": look.log, "too_few": newest.too_few_in_sync}
     data = {"in_sync": newest.in_sync, "min_in_sync": newest.min_in_sync}
     return [
         Reason("markers-written", {"partitions": [p.name for p in named]}, {"gone": gone}),
@@ -193,7 +193,7 @@ def fence(
     if to_see_all is not None:
         return Remedy(
             "none",
-            Reason("see-all-first", {"then": to_see_all}),
+            Reason("see-all-first", more={"then": to_see_all}),
             refused=(("fence", Reason("hidden-partitions")),),
             transactional_id=row.transactional_id,
         )

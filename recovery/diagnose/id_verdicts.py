@@ -284,7 +284,11 @@ RULES: tuple[IdRule, ...] = (
         lambda c: refused(c.row.error),
     ),
     # Decided.
-    _unknown("refused-seen-once", lambda c: bool(c.refusing) and not c.twice),
+    _unknown(
+        "refused-seen-once",
+        lambda c: bool(c.refusing) and not c.twice,
+        lambda c: {"of_id": True},
+    ),
     IdRule(
         "coordinator-fenced",
         lambda c: any(r.above for r in c.refusing),

@@ -58,14 +58,14 @@ def start_brokers_first(
     parts = list(leaderless)
     does = Reason("restore-for-its-end", {"partitions": leaderless})
     if log is not None:
-        parts.insert(0, f"__transaction_state:{log.partition}")
+        parts.insert(0, log.name)
         does = Reason("start-brokers", {"brokers": log.away, "log": parts[0]})
     refused = [r for r in then.refused if r[0] != "fence"]
     return replace(
         then,
         action="restore-leader",
         does=does,
-        caveats=(Reason("not-before-that", {"then": then.does}), *then.caveats),
+        caveats=(Reason("not-before-that", more={"then": then.does}), *then.caveats),
         refused=(*refused, ("fence", Reason("not-before-back", {"name": parts[0]}))),
         partitions=tuple(parts),
     )
@@ -89,7 +89,7 @@ def unblock_markers(c: Case) -> Remedy:
     if c.leaderless:
         return Remedy(
             "restore-leader",
-            Reason("restore-leaders", {"partitions": c.leaderless}),
+            Reason("restore-leaders", {"partitions": c.leaderless, "ask_again": False}),
             caveats=(Reason("restart-loses-markers"),),
             refused=(*refused, ("restart-coordinator", Reason("no-leader"))),
             partitions=c.leaderless,
@@ -146,7 +146,7 @@ def of_its_system(row: TransactionFacts, *refused: Refused) -> Remedy:
 
 def of_owner(row: TransactionFacts, why: Reason, *refused: Refused) -> Remedy:
     """Return the remedy for an owner that may be alive: wait."""
-    return _about(row, "wait", Reason("let-owner-end", {"why": why}), *refused, ONLY_IF_GONE)
+    return _about(row, "wait", Reason("let-owner-end", more={"why": why}), *refused, ONLY_IF_GONE)
 
 
 def of_live(row: TransactionFacts, *refused: Refused) -> Remedy:
@@ -159,7 +159,7 @@ def of_gone(row: TransactionFacts, first: Reason | None, *refused: Refused, held
 
     first: what to wait for before. held: the transaction holds records.
     """
-    does = Reason("fence", {"name": row.transactional_id, "held": held, "first": first})
+    does = Reason("fence", {"name": row.transactional_id, "held": held}, {"first": first})
     caveats = (Reason("kills-owner"),)
     return replace(_about(row, "fence", does, *refused), caveats=caveats)
 

@@ -132,7 +132,7 @@ def _unknown(
         return [Reason(name, more={"about": c.about, **why(c)}), *rows_here(c)]
 
     def remedy(c: Case) -> Remedy:
-        return nothing(Reason(name, {"about": c.about, **then(c)}))
+        return nothing(Reason(name, then(c), {"about": c.about}))
 
     return Rule(name, when, "unknown", remedy, reasons)
 
@@ -244,7 +244,11 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     # Decided, but the coordinator cannot write the markers.
-    _unknown("refused-seen-once", lambda c: bool(c.refusing) and not c.twice),
+    _unknown(
+        "refused-seen-once",
+        lambda c: bool(c.refusing) and not c.twice,
+        lambda c: {"of_id": False},
+    ),
     Rule(
         "coordinator-fenced",
         lambda c: any(r.above for r in c.refusing),
@@ -354,7 +358,7 @@ RULES: tuple[Rule, ...] = (
     _unknown(
         "start-deleted",
         lambda c: c.start is not None and c.start.deleted,
-        lambda c: {"log_start": c.newest.partition.log_start_offset, "of_rule": True},
+        lambda c: {"log_start": c.newest.partition.log_start_offset},
     ),
     _unknown(
         "history-not-read",

@@ -224,5 +224,5 @@ def _not_seen(error: str, detail: str, missing: Sequence[Missing]) -> Reason:
     names = {name for m in missing if (name := m.topic or m.id) is not None}
     return Reason(
         NOT_SEEN,
-        {**names_sign("", names).data, "error": error, "detail": detail, "brokers": brokers},
+        {**names_sign(NOT_SEEN, names).data, "error": error, "detail": detail, "brokers": brokers},
     )

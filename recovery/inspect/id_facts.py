@@ -16,6 +16,7 @@ from recovery.facts import (
     ProducerFacts,
     TopicPartition,
     TransactionFacts,
+    log_of_coordinator,
 )
 from recovery.values import Value
 
@@ -99,7 +100,7 @@ class IdFacts(Value):
     @property
     def log(self) -> str:
         """Return the name of its coordinator's log."""
-        return f"__transaction_state:{self.state_partition}"
+        return log_of_coordinator(self.state_partition)
 
     @property
     def preparing(self) -> bool:

@@ -63,13 +63,14 @@ class Way(Value):
 class Otherwise(Value):
     """What is left for whoever knows no more: what to wait for, what to repair, whom to ask.
 
-    data: partitions, broker, moves, transactional_id,
-    rule: the rule whose page says what to grant or what to ask; refused: the Reason why an outcome
-    may not be written without proof although no look can show one, None: nothing forbids it.
+    data: partitions, broker, moves, transactional_id, rule: the rule whose page says what to grant
+    or what to ask. refused: why an outcome may not be written without proof although no look can
+    show one; None: a look may.
     """
 
     code: OtherwiseCode
     data: dict[str, Any] = msgspec.field(default_factory=dict)
+    refused: Reason | None = None
 
 
 class Ends(Value):
@@ -201,10 +202,10 @@ def marker_refused(j: Judged) -> Reason | None:
     try:
         raised = raise_first(row, j.newest.transactions, end_version=None)
     except ValueError as error:
-        return Reason("may-write-with-its-epoch", {"error": error})
+        return Reason("may-write-with-its-epoch", {"error": str(error)})
     log = None if raised is None else j.newest.transactions.log_of(raised.transactional_id)
     if log is not None and log.takes_no_record:
-        return Reason("log-too-short", {"partition": log.partition})
+        return Reason("log-too-short", {"log": log.name})
     return None
 
 
@@ -304,10 +305,10 @@ def _unknown(j: Judged, known: tuple[Way, ...]) -> Otherwise:
     rule = j.verdict.rule
     if known:
         return Otherwise("ask-owner", {"rule": rule})
-    data: dict[str, Any] = {"rule": rule}
+    why = None
     if rule in NEVER_KNOWN:
-        data["refused"] = refused_because(j, Way("resolve", outcome="abort", without_proof=True))
-    return Otherwise("look-again", data)
+        why = refused_because(j, Way("resolve", outcome="abort", without_proof=True))
+    return Otherwise("look-again", {"rule": rule}, why)
 
 
 def _no_marker(j: Judged) -> Otherwise:
@@ -315,7 +316,7 @@ def _no_marker(j: Judged) -> Otherwise:
     row = j.newest.producer(j.about.producer_id or 0)
     idle = () if row is None else j.newest.transactions.owners(row.producer_id)
     logs = [j.newest.transactions.log_of(t.transactional_id) for t in idle]
-    short = [f"__transaction_state:{log.partition}" for log in logs if log and log.takes_no_record]
+    short = [log.name for log in logs if log and log.takes_no_record]
     return Otherwise("start-brokers", {"partitions": short or [j.about.name]})
 
 

@@ -63,7 +63,7 @@ def remedy_allowed(
         is_stopped=is_stopped,
         without_proof=without_proof,
     )
-    return None if why is None else Reason("refused", {"verdict": verdict, "why": why})
+    return None if why is None else Reason("refused", more={"verdict": verdict, "why": why})
 
 
 def refusal_of(
@@ -106,7 +106,7 @@ def _without_proof_refused(v: Verdict) -> Reason | None:
     if known_as not in NEVER_KNOWN:
         return Reason("may-still-show")
     if v.owner is not None and v.name == "unknown":
-        return Reason("owned", {"owner": v.owner})
+        return Reason("owned", _named(v.owner))
     if v.samples < 2:
         return Reason("seen-once")
     return None
@@ -124,13 +124,17 @@ def undecided_refused(judged: Judged) -> Reason | None:
         stuck = verdict.owner if verdict.name == "coordinator-fenced" else None
         for t in sample.live(about.producer_id or 0):
             if stuck is None or t.transactional_id != stuck.transactional_id:
-                return Reason("has-an-owner", {"owner": t})
+                return Reason("has-an-owner", _named(t))
         if not sample.topic_describe:
             return Reason("owner-does-not-show", {"topic": about.topic})
     rows = [s.producer(about.producer_id or 0) for s in (judged.first, judged.newest)]
     if len({r and (r.producer_epoch, r.last_sequence) for r in rows}) > 1:
         return Reason("wrote-between")
     return None
+
+
+def _named(row: TransactionFacts) -> dict[str, str]:
+    return {"name": row.transactional_id, "state": row.state}
 
 
 def _commit_in_its_stead_refused(v: Verdict) -> Reason | None:
@@ -169,7 +173,7 @@ def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> Reason 
     if owner_is_gone:
         return None
     if v.gate is not None:
-        return Reason("gated", {"why": v.gate})
+        return Reason("gated", more={"why": v.gate})
     if v.name not in ("long", "overdue") and not is_stopped:
         return Reason("may-be-at-work")
     return None

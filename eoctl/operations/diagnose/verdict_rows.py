@@ -87,8 +87,8 @@ def ends_row(
         )
 
     rest = dict(ends.otherwise.data)
-    if (refused := rest.get("refused")) is not None:
-        rest["refused"] = remedy_words(refused)
+    if ends.otherwise.refused is not None:
+        rest["refused"] = remedy_words(ends.otherwise.refused)
     listed = way_out("mixed" if isinstance(v, Verdict) and v.mixed else v.name, ends)
     return EndsRow(
         way=None if listed is None else listed.when,

@@ -16,7 +16,7 @@ from recovery.values import Reason
 
 def evidence_words(reason: Reason) -> str:
     """Return the sentence of a reason for a verdict."""
-    return sentence(EVIDENCE[reason.code], {**reason.data, **reason.more})
+    return sentence(EVIDENCE, reason)
 
 
 def _start_batch(
@@ -27,22 +27,17 @@ def _start_batch(
     return f"{text}, epoch {producer_epoch}{held}"
 
 
+def _all_deleted(about: OpenTransaction, log_start: int | None) -> str:
+    return (
+        f"every record of producer id {about.producer_id} in this transaction was deleted "
+        f"(it began at offset {about.start_offset}, the log of {about.name} at {log_start}): "
+        "none is left to show which transaction it was"
+    )
+
+
 def _start_deleted(
-    about: OpenTransaction,
-    log_start: int | None = None,
-    producer_epoch: int | None = None,
-    first_left: int | None = None,
-    *,
-    of_rule: bool = False,
-    deleted: bool = True,
-    **_: Any,
+    about: OpenTransaction, producer_epoch: int, first_left: int | None, *, deleted: bool, **_: Any
 ) -> str:
-    if of_rule:
-        return (
-            f"every record of producer id {about.producer_id} in this transaction was deleted "
-            f"(it began at offset {about.start_offset}, the log of {about.name} at {log_start}): "
-            "none is left to show which transaction it was"
-        )
     text = f"the records of {about.name} from offset {about.start_offset}, where it began, were "
     if deleted:
         return text + "deleted; none of its own is left"
@@ -50,22 +45,7 @@ def _start_deleted(
     return f"{text}deleted; {left}, epoch {producer_epoch}"
 
 
-def _coordinator_log(
-    partition: int,
-    in_sync: int | None,
-    min_in_sync: int | None,
-    away: Sequence[int] = (),
-    **finish: bool | None,
-) -> str:
-    log = f"__transaction_state:{partition}"
-    if finish:
-        enough = {
-            None: "how many of its replicas must be in sync is not known",
-            True: "too few for a record that all of these must acknowledge",
-            False: "enough",
-        }[finish["too_few"]]
-        least = f"{_or_unknown(min_in_sync)}: {enough}"
-        return f"Replicas of {log} in sync: {_or_unknown(in_sync)}, needed: {least}"
+def _short_log(log: str, in_sync: int, min_in_sync: int, away: Sequence[int]) -> str:
     return (
         f"{log}, its coordinator's log, has {in_sync} of the {min_in_sync} replicas in sync that "
         f"it must have (min.insync.replicas): {listed(away, 'broker')} "
@@ -74,42 +54,44 @@ def _coordinator_log(
     )
 
 
+_ENOUGH = {
+    None: "how many of its replicas must be in sync is not known",
+    True: "too few for a record that all of these must acknowledge",
+    False: "enough",
+}
+
+
+def _log_to_finish(
+    log: str, in_sync: int | None, min_in_sync: int | None, *, too_few: bool | None
+) -> str:
+    least = f"{_or_unknown(min_in_sync)}: {_ENOUGH[too_few]}"
+    return f"Replicas of {log} in sync: {_or_unknown(in_sync)}, needed: {least}"
+
+
 def _or_unknown(value: int | None) -> str:
     return "not known" if value is None else str(value)
 
 
-def _coordinator(
-    here: str | None = None,
-    partitions: Sequence[str] = (),
-    *,
-    names: bool = False,
-    holds_none: bool = False,
-    **row: Any,
-) -> str:
+def _coordinator(**row: Any) -> str:
     text = (
         "transactional id {transactional_id} (coordinator on broker {coordinator}) is {state} with "
         "producer id {producer_id}, epoch {producer_epoch}"
     ).format(**row)
-    if here is not None:
-        return f"{text}, and {'names' if names else 'does not name'} {here}"
-    text += f"; it names {', '.join(partitions) or 'no partition'}"
-    return text + (" and holds none of it back" if holds_none else "")
+    if "here" in row:
+        return f"{text}, and {'names' if row['names'] else 'does not name'} {row['here']}"
+    text += f"; it names {', '.join(row['partitions']) or 'no partition'}"
+    return text + (" and holds none of it back" if row["holds_none"] else "")
 
 
 def _no_owner(
-    about: OpenTransaction,
-    seen: int,
-    partitions: int,
-    apart: int | None,
-    errors: Sequence[str] = (),
-    **_: Any,
+    about: OpenTransaction, seen: int, partitions: int, samples: int, apart: int | None
 ) -> str:
     """Return how thorough the search was. apart: ms between two looks; None: there was one."""
-    often = "once" if apart is None else f"twice, {span(apart)} apart"
+    often = "once" if samples == 1 or apart is None else f"twice, {span(apart)} apart"
     return (
         f"no coordinator lists producer id {about.producer_id} as open on {about.name}; "
         f"{seen} of {counted(partitions, 'coordinator partition')} answered, {often}"
-    ) + (f" ({', '.join(errors)})" if errors else "")
+    )
 
 
 _FROM = {
@@ -144,29 +126,38 @@ def _cache(about: OpenTransaction, *, forgotten: bool, **_: Any) -> str:
 
 
 def _running(
+    age_seconds: float,
+    timeout_ms: int | None,
+    long_after: int,
+    *,
+    clock_measured: bool,
+    two_phase: bool,
+    **_: Any,
+) -> str:
+    ends = "has no timeout" if two_phase else f"times out after {span(timeout_ms or 0)}"
+    by = f"by {whose_clock(measured=clock_measured)}"
+    return (
+        f"It has run for {span(round(age_seconds * 1000))} {by}; it {ends} and counts as long "
+        f"after {span(long_after)} (--long-after)"
+    )
+
+
+def _id_running(
     age_seconds: float | None,
     timeout_ms: int | None,
     long_after: int,
     *,
     clock_measured: bool,
-    two_phase: bool = False,
-    compared: str | None = None,
-    **_: Any,
+    compared: str,
 ) -> str:
-    """Return how long it has run. compared: by our clock or its own, of an id that holds none."""
-    by = f"by {whose_clock(measured=clock_measured)}"
-    timeout, limit = span(timeout_ms or 0), span(long_after)
-    if compared is None:
-        ends = "has no timeout" if two_phase else f"times out after {timeout}"
-        return (
-            f"It has run for {span(round((age_seconds or 0) * 1000))} {by}; it {ends} and counts "
-            f"as long after {limit} (--long-after)"
-        )
+    """Return how long an id that holds none has run. compared: by `our` clock or `its` own."""
     runs = "how long it has run is not known"
     if age_seconds is not None:
-        runs = f"it has run for about {span(round(age_seconds * 1000))} {by}"
+        by = whose_clock(measured=clock_measured)
+        runs = f"it has run for about {span(round(age_seconds * 1000))} by {by}"
+    limits = f"its timeout is {span(timeout_ms or 0)}, counted as long after {span(long_after)}"
     whose = "its coordinator's clock" if compared == "its" else "our clock"
-    return f"{runs} (its timeout is {timeout}, counted as long after {limit}; compared by {whose})"
+    return f"{runs} ({limits}; compared by {whose})"
 
 
 def whose_clock(*, measured: bool) -> str:
@@ -257,11 +248,7 @@ def _clock(ahead_ms: int, broker: int) -> str:
     )
 
 
-def _decided_when(
-    leaderless: Sequence[str] | None = None, age: int = 0, *, clock_measured: bool = False
-) -> str:
-    if leaderless is None:
-        return "since when it is decided is not known"
+def _decided_when(leaderless: Sequence[str], age: int, *, clock_measured: bool) -> str:
     when = "the clocks do not show when it was decided"
     if age >= 0:
         when = f"decided {span(age)} ago by {whose_clock(measured=clock_measured)}"
@@ -316,11 +303,11 @@ def _what_is_open(p: NamedPartition, row: TransactionFacts) -> str:
 
 EVIDENCE: Mapping[str, Words] = {
     "start-batch": _start_batch,
-    "start-deleted": _start_deleted,
+    "start-deleted": lambda **d: (_all_deleted if "log_start" in d else _start_deleted)(**d),
     "leaderless": lambda partitions: (
         f"No marker can be written to {', '.join(partitions)}: no leader answers"
     ),
-    "coordinator-log": _coordinator_log,
+    "coordinator-log": lambda **d: (_short_log if "away" in d else _log_to_finish)(**d),
     "coordinator": _coordinator,
     "no-owner": _no_owner,
     "decision": _decision,
@@ -330,12 +317,14 @@ EVIDENCE: Mapping[str, Words] = {
     "batch, which begins at offset {start}: it does not decide this batch",
     "earlier-unclear": "whether an older, decided transaction of the id lies under it is not "
     "known: no fence",
-    "running": _running,
+    "running": lambda **d: (_id_running if "compared" in d else _running)(**d),
     "deadline": _deadline,
     "looks-precommitted": _precommitted,
     "signs-of-life": _signs_of_life,
     "clock": _clock,
-    "decided-when": _decided_when,
+    "decided-when": lambda **d: (
+        _decided_when(**d) if d else "since when it is decided is not known"
+    ),
     "outcome-unproven": lambda rule: UNPROVEN[rule],
     "partitions-hidden": lambda partitions: (
         f"its record names partitions that we may not see: {', '.join(partitions) or 'none'}"
@@ -343,7 +332,9 @@ EVIDENCE: Mapping[str, Words] = {
     "markers-written": _markers_written,
     "marker-refused": _marker_refused,
     # rules of `unknown`
-    "coordinators-not-seen": _no_owner,
+    "coordinators-not-seen": lambda errors, **d: (
+        _no_owner(**d) + (f" ({', '.join(errors)})" if errors else "")
+    ),
     "one-sample": _no_owner,
     **NOT_KNOWN,
 }

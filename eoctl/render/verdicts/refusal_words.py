@@ -66,11 +66,10 @@ REFUSED: Mapping[str, Words] = {
     # What a command may not do.
     "does-not-fit": "{action} does not fit this verdict",
     "may-still-show": "another look may still show its outcome: --without-proof is not allowed yet",
-    "owned": "{owner.transactional_id} is {owner.state} with its producer id: while somebody owns "
-    "it, wait",
+    "owned": "{name} is {state} with its producer id: while somebody owns it, wait",
     "seen-once": "it was looked at only once",
     "owner-may-be-hidden": "not every coordinator was seen: one may own it",
-    "has-an-owner": "{owner.transactional_id} is {owner.state} with its producer id",
+    "has-an-owner": "{name} is {state} with its producer id",
     "owner-does-not-show": "without DESCRIBE on {topic} its owner does not show",
     "wrote-between": "its producer wrote between the looks",
     "nothing-over-it": "no later transaction of its id is open over it: --owner-is-gone does not "
@@ -84,7 +83,7 @@ REFUSED: Mapping[str, Words] = {
     "--owner-is-gone",
     "producer-not-seen": "its producer state was not seen",
     "may-write-with-its-epoch": "{error}: somebody may write with the marker's epoch",
-    "log-too-short": "__transaction_state:{partition} has too few replicas in sync",
+    "log-too-short": "{log} has too few replicas in sync",
     "nobody-owns-it": "nobody owns it",
     "may-be-alive": "{name} may be alive",
     "another-id-has-it": "another id has its producer id",

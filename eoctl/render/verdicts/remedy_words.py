@@ -14,7 +14,7 @@ from recovery.values import Reason
 
 def remedy_words(reason: Reason) -> str:
     """Return the sentence of what a remedy does or costs, or of why an action is refused."""
-    return sentence(REMEDY[reason.code], reason.data)
+    return sentence(REMEDY, reason)
 
 
 _UNTIL = (
@@ -23,7 +23,7 @@ _UNTIL = (
 )
 
 
-def _restore_leaders(partitions: Sequence[str], *, ask_again: bool = False) -> str:
+def _restore_leaders(partitions: Sequence[str], *, ask_again: bool) -> str:
     text = f"bring back a leader that answers for {', '.join(partitions)}"
     return text + ("; then ask again" if ask_again else "")
 
@@ -114,8 +114,7 @@ REMEDY: Mapping[str, Words] = {
     # What to do.
     **THEN,
     "restore-for-its-end": lambda partitions: (
-        f"bring back a leader that answers for {', '.join(partitions)}: its end is written there "
-        "too"
+        f"{_restore_leaders(partitions, ask_again=False)}: its end is written there too"
     ),
     "start-brokers": lambda brokers, log: (
         f"start {listed(brokers, 'broker')}: until enough replicas of {log} are in sync, its "

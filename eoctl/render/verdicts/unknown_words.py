@@ -48,15 +48,11 @@ def _not_described(ids: Sequence[TransactionFacts], **_: Any) -> str:
     return f"may be open here, but does not say on which partitions: {', '.join(sorted(names))}"
 
 
-def _replaced(
-    detail: str | None = None, marked: int = 0, log_epoch: int = 0, *, about: OpenTransaction
-) -> str:
-    """Return why the log is another one. detail: what its reader said; else by these epochs."""
-    by_epochs = (
+def _by_epochs(about: OpenTransaction, marked: int, log_epoch: int) -> str:
+    return (
         f"a marker of producer id {about.producer_id} bears coordinator epoch {marked}, and the "
         f"__transaction_state partition of its id is at {log_epoch}"
     )
-    return f"{detail or by_epochs}: it does not show how that transaction ended"
 
 
 def _answers(partitions: Sequence[NamedPartition]) -> str:
@@ -68,7 +64,7 @@ def _record_not_read(error: str | None) -> str:
     return f"its record was not read{_in_brackets(error)}"
 
 
-def _holds_not_known(unseen: Sequence[NamedPartition], **_: Any) -> str:
+def _holds_not_known(unseen: Sequence[NamedPartition]) -> str:
     seen = f"producers on {_answers(unseen)} were not seen" if unseen else "it holds some now"
     return f"whether it holds records back is not known: {seen}"
 
@@ -85,9 +81,9 @@ NOT_KNOWN: Mapping[str, Words] = {
     "no-open-transaction": "{about.name} is held, but its leader names no open transaction",
     "start-batch-not-read": _start_not_read,
     "owner-not-described": _not_described,
-    "refused-seen-once": lambda about=None: (
-        f"a partition refuses its {'' if about is None else _COORDINATORS}marker, but that was "
-        "seen only once"
+    "refused-seen-once": lambda of_id, **_: (
+        f"a partition refuses its {'' if of_id else _COORDINATORS}marker, but that was seen only "
+        "once"
     ),
     "owner-changed": "an id that named {about.name} in the first look does so no longer",
     "owner-odd": "an id with this producer id names the partition, in a state or with an epoch "
@@ -101,7 +97,10 @@ NOT_KNOWN: Mapping[str, Words] = {
         f"__transaction_state says that {name} is open with producer id {about.producer_id}; no "
         f"coordinator lists it so{_answered(answer, 'DescribeTransactions')}"
     ),
-    "history-replaced": _replaced,
+    "history-replaced": lambda **d: (
+        f"{d['detail'] if 'detail' in d else _by_epochs(**d)}: it does not show how that "
+        "transaction ended"
+    ),
     "earlier-decision-compacted": "a decision has no marker, but __transaction_state was "
     "compacted: an earlier one, on this very batch, may be gone",
     "decisions-differ": "decisions without marker contradict each other, or none is on this "

@@ -8,7 +8,8 @@ import pytest
 
 from eoctl.render.verdicts.evidence_words import evidence_words
 from eoctl.render.verdicts.remedy_words import remedy_words
-from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdCase, IdVerdict, judge_id
+from recovery.diagnose import id_verdicts
+from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdCase, IdVerdict
 from recovery.diagnose.verdicts import FINDINGS
 from recovery.facts import (
     CoordinatorFacts,
@@ -25,6 +26,7 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
 from recovery.values import replace
+from tests.unit.said import all_said
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW, START = 2_000_000_000_000, 1_999_999_900_000
@@ -83,6 +85,10 @@ def record(state: str = "PrepareCommit", version: int = 2, **known: Any) -> Stat
         client_transaction_version=version,
     )._replace(**known)  # fmt: skip
     return StateRecord("orders", 7, 30, START + 50, value)
+
+
+def judge_id(*args: Any) -> IdVerdict:
+    return all_said(id_verdicts.judge_id(*args))
 
 
 def twice(seen: IdFacts, kept: StateRecord | None = None, **second: object) -> IdVerdict:

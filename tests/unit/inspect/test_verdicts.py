@@ -32,7 +32,7 @@ from recovery.inspect.observation import OpenTransaction, Sample, Settings, Star
 from recovery.remedy import repairs
 from recovery.remedy.repairs import commit_refused, remedy_allowed
 from recovery.values import replace
-from tests.unit.said import said
+from tests.unit.said import all_said, said
 from tests.unit.transaction_model import TEN_YEARS, Eyes, Id, World, history, sample, start_batch
 
 P, Q, APPEND_TIME = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
@@ -71,7 +71,8 @@ def look(
         between()
         second = change(sample(w, about.topic_partition, then or eyes, settings))
     past = history(w, about, start, then or eyes) if start else None
-    return judge(about, start, first, second, past, settings)
+    v = judge(about, start, first, second, past, settings)
+    return None if v is None else all_said(v)
 
 
 def judged(*args: object, **kwargs: object) -> Verdict:
