@@ -245,7 +245,7 @@ def _unknown(
 
 def _see_producers(c: IdCase) -> dict[str, Any]:
     topics = {p.facts.topic for p in c.unseen if was_refused(p.error)}
-    return {"unseen": c.unseen, "refused": sorted(topics)}
+    return {"unseen": [p.name for p in c.unseen], "refused": sorted(topics)}
 
 
 def _log_error(c: IdCase) -> dict[str, Any]:

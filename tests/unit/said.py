@@ -1,5 +1,6 @@
 """The words of what a verdict says, for tests that read them."""
 
+import json
 from typing import TypeVar
 
 from eoctl.render.verdicts.evidence_words import evidence_words
@@ -18,7 +19,10 @@ def said(reason: Reason | None) -> str:
 
 
 def all_said(verdict: V) -> V:
-    """Return the verdict, once each thing that it says was said, evidence and ways out apart."""
+    """Return the verdict, once each thing that it says was said, evidence and ways out apart.
+
+    Data are numbers and names, as JSON has them; other values are in `more`.
+    """
     remedy = verdict.remedy
     ways = [remedy.does, *remedy.caveats, *(why for _, why in remedy.refused)]
     ways += [] if verdict.gate is None else [verdict.gate]
@@ -26,4 +30,5 @@ def all_said(verdict: V) -> V:
         answers = (remedy_allowed(verdict, action) for action in ("abort", "resolve", "fence"))
         ways += [answer for answer in answers if answer is not None]
     assert all([*map(evidence_words, verdict.evidence), *map(remedy_words, ways)])
+    assert json.dumps([dict(reason.data) for reason in (*verdict.evidence, *ways)])
     return verdict

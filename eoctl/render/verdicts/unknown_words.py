@@ -163,7 +163,7 @@ def _grant(right: str, otherwise: str) -> Callable[..., str]:
     return words
 
 
-def _see_producers(unseen: Sequence[NamedPartition], refused: Sequence[str]) -> str:
+def _see_producers(unseen: Sequence[str], refused: Sequence[str]) -> str:
     """Return how to see producers of partitions. refused: topics that may not be read."""
     if refused:
         return f"grant READ on {listed(refused, 'topic')}"

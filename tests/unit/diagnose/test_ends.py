@@ -3,6 +3,7 @@
 What is accepted is asked of the code that plans a remedy, not of the one that names it.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -148,6 +149,9 @@ def walk(j: Judged) -> None:
             assert ends.next.action == key[0], key
         elif not key[2] and key[0] in shown:
             assert shown[key[0]] in why or ends.otherwise.code == "wait-for-id", key
+    rest = ends.otherwise
+    # numbers and names, as JSON has them
+    assert json.dumps([rest.data, {} if rest.refused is None else dict(rest.refused.data)])
 
 
 @pytest.mark.parametrize("name", CASES)
