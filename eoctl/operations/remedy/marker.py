@@ -30,6 +30,7 @@ from eoctl.operations.remedy.remedy_plan import (
     refusal,
     step_evidence,
 )
+from eoctl.render.verdicts.remedy_words import remedy_words
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
 from recovery.diagnose.diagnosis import Judged
@@ -125,18 +126,18 @@ def _summary(steps: Sequence[Step]) -> str:
 
 def refuse(judged: Judged, request: RemedyRequest) -> None:
     """Raise RefusedError or IncompleteError if this remedy does not fit this verdict."""
-    sentence = remedy_allowed(
+    why = remedy_allowed(
         judged.verdict,
         request.action,
         owner_is_gone=request.owner_is_gone,
         without_proof=request.without_proof,
     )
-    if sentence is None and request.without_proof:
-        sentence = undecided_refused(judged)
-    if sentence is not None:
+    if why is None and request.without_proof:
+        why = undecided_refused(judged)
+    if why is not None:
         if request.without_proof:
-            raise RefusedError(sentence)
-        raise refusal(judged, sentence)
+            raise RefusedError(remedy_words(why))
+        raise refusal(judged, why)
     proven = judged.verdict.proven_outcome
     if request.action == "resolve" and proven is not None and request.outcome != proven:
         raise RefusedError(
