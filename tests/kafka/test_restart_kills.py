@@ -27,7 +27,7 @@ from tests.share import kills, only_here, share
 from tests.zookeeper import serving
 
 RECORDS = 25
-RUNS = only_here(range(share(100, least=len(STRATEGIES))), 0, 3, 6)
+RUNS = only_here(range(share(100, least=len(STRATEGIES))), 0, 3, 6, beyond="trust")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ found.
     make trust-long                # full counts, for hours; writes docs/trust.md
     make trust-long LINE="9 12"    # a part: the rows of the other lines stay as they are
 
-Exit status 1: a line failed, was not done in time, or an entry of it tried nothing.
+Exit status 1: a line failed, was not done in time, an entry or a test of it tried nothing, or all
+lines together took more than ALL_SECONDS.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from release.parts import ROOT
 from release.supply import NotInstalledError, tool
 
 PAGE = ROOT / "docs" / "trust.md"
-SECONDS, LONG_SECONDS, TO_END = 45.0, 3600.0, 20.0
+SECONDS, LONG_SECONDS, ALL_SECONDS, TO_END = 45.0, 3600.0, 1200.0, 20.0
 SHARE = "0.02"
 # no second try; and the newer form of the report has no place for what was tried
 PYTEST = (
@@ -84,12 +85,28 @@ class Outcome:
 
 @dataclass
 class Report:
-    """What the report of a line's tests says. passed: (class, test); the others: names of tests."""
+    """What the report of a line's tests says. passed: (class, test); wrong, not_run: of tests.
 
-    tried: Counter[str] = field(default_factory=lambda: Counter(tests=0))
+    counts: (test without its parameters, what it tried) → how often, of those that passed.
+    """
+
     passed: list[tuple[str, str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def tried(self) -> Counter[str]:
+        """What → how often, by all tests of the line."""
+        tried = Counter(tests=len(self.passed))
+        for (_, what), count in self.counts.items():
+            tried[what] += count
+        return tried
+
+    @property
+    def none(self) -> list[str]:
+        """What a test says that it tried, and did not once, whatever others tried."""
+        return [f"{what} ({test})" for (test, what), count in self.counts.items() if not count]
 
     def has_passed(self, entry: str) -> bool:
         """Return whether a test of an entry of lines.toml, FILE or FILE::TEST, has passed."""
@@ -121,33 +138,31 @@ def run(number: str, line: Mapping[str, Any], long: bool) -> Outcome:
         seconds = time.monotonic() - begun
         told = read(report) if report.exists() else Report(wrong=["no report"])
     empty = [f"NOTHING TRIED: {entry}" for entry in entries if not told.has_passed(entry)]
-    none = [what for what, count in told.tried.items() if not count and what != "tests"]
-    empty += [f"NOTHING TRIED: {what}" for what in none]
+    empty += [f"NOTHING TRIED: {what}" for what in told.none]
     wrong = told.wrong or (empty if ended else [])
     return Outcome(number, line["title"], told.tried, wrong, told.not_run, seconds, ended)
 
 
 def _wait(process: subprocess.Popen[bytes], bound: float) -> bool:
-    """Wait for its end. After `bound` seconds, and if this process is interrupted, end it."""
+    """Wait for its end. After `bound` seconds, and if this process is interrupted, end it.
+
+    Its tests may take down what they have started; an interrupt meanwhile ends this as well.
+    """
     try:
-        process.wait(bound)
+        try:
+            process.wait(bound)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt, SystemExit):
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(TO_END)
+            raise
     except subprocess.TimeoutExpired:
-        _end(process)
         return False
-    except (KeyboardInterrupt, SystemExit):
-        _end(process)
-        raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     return True
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a line's tests take down what they have started; kill what is left of their group."""
-    process.send_signal(signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(TO_END)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _terminated(number: int, frame: object) -> NoReturn:
@@ -166,9 +181,9 @@ def read(path: Path) -> Report:
             report.not_run.append(name)
         else:
             report.passed.append((str(case.get("classname")), name))
-            report.tried["tests"] += 1
+            test = name.partition("[")[0]
             for told in case.iter("property"):
-                report.tried[str(told.get("name"))] += int(str(told.get("value")))
+                report.counts[test, str(told.get("name"))] += int(str(told.get("value")))
     return report
 
 
@@ -192,9 +207,18 @@ def main() -> int:
         if asked.long:
             before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
             PAGE.write_text(page(before, outcome, commit, lines), encoding="utf-8")
-    good = sum(outcome.good for outcome in outcomes)
-    print(f"{good} of {len(outcomes)} lines good")
-    return 0 if good == len(outcomes) else 1
+    said, status = summary(outcomes, asked.long)
+    print(said)
+    return status
+
+
+def summary(outcomes: Sequence[Outcome], long: bool) -> tuple[str, int]:
+    """Return the last line that is printed, and the exit status."""
+    good, seconds = sum(one.good for one in outcomes), sum(one.seconds for one in outcomes)
+    late = not long and seconds > ALL_SECONDS
+    said = f"{good} of {len(outcomes)} lines good, in {seconds:,.0f} s"
+    said += f": more than {ALL_SECONDS:,.0f} s" if late else ""
+    return said, 1 if late or good < len(outcomes) else 0
 
 
 def page(before: str, outcome: Outcome, commit: str, lines: Mapping[str, Any]) -> str:
@@ -214,10 +238,20 @@ def page(before: str, outcome: Outcome, commit: str, lines: Mapping[str, Any]) -
 
 
 def commit_of(root: Path) -> str:
-    """Return the commit of HEAD, and whether there are uncommitted changes."""
-    git = ["git", "describe", "--always", "--exclude=*", "--dirty= with uncommitted changes"]
-    done = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True)
-    return str(done.stdout).strip()
+    """Return the commit of HEAD, and whether there are uncommitted changes but of PAGE.
+
+    The page is changed by each line: a part that runs after another would call itself changed.
+    """
+    named = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    mine = f":!{PAGE.relative_to(ROOT)}"
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", mine], cwd=root)
+    return named.stdout.strip() + (" with uncommitted changes" if changed.returncode else "")
 
 
 if __name__ == "__main__":
