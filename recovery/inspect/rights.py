@@ -3,12 +3,11 @@
 This is their only list: a refused remedy names its right, and `context test` tries all of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from recovery.errors import RefusedError
+from recovery.quoting import some
 from recovery.values import Value
-
-ALTER_CLUSTER = "grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)"
-"""What WriteTxnMarkers needs (KAFKA-16513)."""
 
 
 class Need(Value):
@@ -20,20 +19,42 @@ class Need(Value):
 
     @property
     def right(self) -> str:
-        return f"{self.operation} on {f'{self.kind} {self.name}' if self.name else 'the cluster'}"
+        where = "the cluster" if self.kind == "cluster" else f"{self.kind} {self.name}"
+        return f"{self.operation} on {where}"
+
+    @property
+    def asked(self) -> str:
+        """Return the right, with the one that older brokers want for the same."""
+        older = " (before Kafka 3.8: CLUSTER_ACTION)" if self == WRITES_MARKERS else ""
+        return self.right + older
 
 
 WRITES_MARKERS = Need("cluster", "", "ALTER")
+"""What WriteTxnMarkers needs (KAFKA-16513)."""
 
 
-def needs_of_copy(sources: Iterable[str], outputs: Iterable[str], group: str) -> frozenset[Need]:
+def ungranted_error(needs: Collection[Need], where: str) -> RefusedError:
+    """Return the refusal of a change whose needs are reported as not granted: all are named.
+
+    >>> print(ungranted_error([WRITES_MARKERS], "x").remedy)
+    grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)
+    """
+    lacking = sorted(needs, key=lambda need: (need.kind, need.right))
+    return RefusedError(
+        f"the brokers report these rights as not granted: {some([n.right for n in lacking])}",
+        where=where,
+        remedy=f"grant {', '.join(need.asked for need in lacking)}",
+    )
+
+
+def needs_of_copy(read: Iterable[str], outputs: Iterable[str], group: str) -> frozenset[Need]:
     """Return what a transactional copy needs, but WRITE on its id, which no broker reports.
 
-    group: commits the positions.
+    read: the sources, and outputs that are read back; group: commits the positions.
     """
     return frozenset(
         {
-            *(Need("topic", topic, "READ") for topic in sources),
+            *(Need("topic", topic, "READ") for topic in read),
             *(Need("topic", topic, "WRITE") for topic in outputs),
             Need("group", group, "READ"),
         }
@@ -46,7 +67,7 @@ def missing_right(error: str, name: str) -> str | None:
     name: the transactional id, group or topic that the request would have changed.
     """
     return {
-        "CLUSTER_AUTHORIZATION_FAILED": ALTER_CLUSTER,
+        "CLUSTER_AUTHORIZATION_FAILED": f"grant {WRITES_MARKERS.asked}",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"grant WRITE on transactional id {name}",
         "GROUP_AUTHORIZATION_FAILED": f"grant READ on group {name}",
         "TOPIC_AUTHORIZATION_FAILED": f"grant WRITE on topic {name}",

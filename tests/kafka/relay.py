@@ -18,10 +18,10 @@ from eoctl.lab.cluster import Lab
 WRITE_TXN_MARKERS, END_TXN, INIT_PRODUCER_ID, METADATA = 27, 26, 22, 3
 LIST_OFFSETS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS = 2, 61, 66
 READING = frozenset(
-    {1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 55, 60, 61, 65, 66, 69, 75, 77, 89, 90}
+    {1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 55, 61, 65, 66, 69, 75, 77, 89, 90}
 )
 """Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, DescribeGroups, ListGroups,
-ApiVersions, OffsetForLeaderEpoch, DescribeAcls, DescribeConfigs, DescribeQuorum, DescribeCluster,
+ApiVersions, OffsetForLeaderEpoch, DescribeAcls, DescribeConfigs, DescribeQuorum,
 DescribeProducers, DescribeTransactions, ListTransactions, ConsumerGroupDescribe,
 DescribeTopicPartitions, ShareGroupDescribe, StreamsGroupDescribe, DescribeShareGroupOffsets."""
 

@@ -19,7 +19,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.users import USERS
 from recovery.inspect.rights import NEEDS
 from tests.conftest import Tried
-from tests.kafka.command import FAST, Ran
+from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import MakeTopic, made_topic
 from tests.kafka.merging import World, write_copies, write_plain
 from tests.kafka.remedying import abort
@@ -52,6 +52,8 @@ LOOKING: Mapping[str, tuple[tuple[str, ...], ...]] = {
 WHERE_NEEDED = {"__consumer_offsets: READ", "groups: DESCRIBE"}
 """Where a transaction commits offsets, or is of a group: the orphan here does and is neither."""
 YES = ("--execute", "--yes")
+REPORTED = {"topics: WRITE", "groups: READ", "groups: DELETE", "cluster: ALTER"}
+"""Rights for writing that brokers report, so that nothing is begun without them."""
 
 
 @pytest.fixture
@@ -259,6 +261,14 @@ def test_a_copy_without_one_of_its_rights_shows_its_readers_nothing(
     check_that_acting_needs(secure_lab, row, words, lambda: world.got, tried)
 
 
+def left_behind(lab: Lab) -> tuple[int, set[object]]:
+    """The number of journal entries here, and the transactional ids of this lab."""
+    ids = {
+        row["transactional_id"] for row in as_user(lab, "admin", "txn", "list", "-o", "json").rows
+    }
+    return len(eoctl("journal", "list", "-o", "json").rows), ids
+
+
 def check_that_acting_needs(
     lab: Lab,
     row: str,
@@ -275,12 +285,16 @@ def check_that_acting_needs(
         if implied(taken, needed):
             continue
         left, denied = without(taken, needed)
+        left_before = left_behind(lab)  # without WRITE on its id a change is begun, and refused
         with rights(lab, "nobody", *left), rights(lab, "nobody", *denied, deny=True):
             ran = as_user(lab, "nobody", *words)
         tried("commands without a right", 1)
         assert ran.status in (3, 4), (taken, ran.stdout, ran.stderr)
         assert taken.split(": ")[1] in ran.stdout + ran.stderr, (taken, ran.stdout, ran.stderr)
         assert seen() == before, taken
+        if taken in REPORTED:
+            assert "report these rights as not granted: " in ran.stdout + ran.stderr, taken
+            assert left_behind(lab) == left_before, taken
     with rights(lab, "nobody", *map(right, needed)):
         ran = as_user(lab, "nobody", *words)
     assert ran.status == 0, (ran.stdout, ran.stderr)

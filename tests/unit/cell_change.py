@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +34,7 @@ from eoctl.stores.locks.lock import lock_words
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UnverifiedError
+from recovery.inspect.rights import Need
 
 CLUSTER = "cells-1"
 HALF = "half"  # of a write: our own, so it counts as not changed
@@ -79,9 +80,11 @@ class CellOperation:
         half = {name for name, fact in found.items() if fact["value"] == HALF}
         return {n: self._expected[n] if n in half else fact for n, fact in found.items()}
 
-    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
-        if ungranted := [step.target for step in steps if trouble("ungranted", step.target)]:
-            raise RefusedError(f"WRITE on {ungranted[0]} is not granted", remedy="grant WRITE")
+    def needs(self, step: Step) -> frozenset[Need]:
+        return frozenset({Need("cell", step.target, "WRITE")})
+
+    async def ungranted(self, needs: Collection[Need]) -> frozenset[Need]:
+        return frozenset(need for need in needs if trouble("ungranted", need.name))
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         if trouble("refuse", step.target):

@@ -24,10 +24,16 @@ NO_AUTHORIZER = "SECURITY_DISABLED"
 async def cluster_operations(cluster: Cluster) -> int | None:
     """Return bits of the operations allowed on the cluster; None: DESCRIBE on it is not granted.
 
-    Raises WireError.
+    Metadata 8 to 10 tells them from Kafka 2.3 on; DescribeCluster came with 2.8. Raises
+    UnreachableError.
     """
-    question = messages.DescribeClusterRequest(include_cluster_authorized_operations=True)
-    bits = int((await cluster.ask_any(question)).cluster_authorized_operations)
+    question = messages.MetadataRequest(
+        topics=[],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+        include_cluster_authorized_operations=True,
+    )
+    bits = int((await cluster.ask_any(question, most=10)).cluster_authorized_operations)
     return None if bits in (0, NOT_ASKED) else bits
 
 

@@ -5,7 +5,6 @@ from recovery.errors import RefusedError
 READING = frozenset(
     {
         "ConsumerGroupDescribe",
-        "DescribeCluster",
         "DescribeConfigs",
         "DescribeGroups",
         "DescribeLogDirs",

@@ -1,8 +1,8 @@
-"""Refuse a change before its first step if the brokers report that a right it needs is missing.
+"""Ask the brokers which of the rights that a change needs they report as not granted.
 
 Brokers report the operations that they allow on topics, groups and the cluster (KIP-430) to whoever
-has DESCRIBE there, and never those on transactional ids. Without a report nothing is refused here:
-then the broker's own answer to the step decides.
+has DESCRIBE there, and never those on transactional ids. What they do not report is not refused for
+that: then the broker's own answer to the step decides.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -11,9 +11,8 @@ from typing import Any
 from eoctl.kafka.ask import acls
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from recovery.errors import RefusedError, UnreachableError
-from recovery.inspect.rights import ALTER_CLUSTER, WRITES_MARKERS, Need
-from recovery.quoting import some
+from recovery.errors import UnreachableError
+from recovery.inspect.rights import Need
 
 _ALLOWED_BY = {
     "READ": (acls.READ,),
@@ -25,21 +24,15 @@ Report = Mapping[str, int]
 """Name of a resource → bits of the operations allowed on it."""
 
 
-async def refuse_ungranted(cluster: Cluster, needs: Collection[Need]) -> None:
-    """Raise RefusedError, which names each right that is reported as not granted."""
-    ungranted: list[Need] = []
+async def ungranted(cluster: Cluster, needs: Collection[Need]) -> frozenset[Need]:
+    """Return those that are reported as not granted. Each kind of resource is asked for once."""
+    found: set[Need] = set()
     for kind, ask in _REPORTS.items():
-        mine = sorted((need for need in needs if need.kind == kind), key=lambda need: need.right)
+        mine = [need for need in needs if need.kind == kind]
         if mine:
             report = await _reported(ask(cluster, sorted({need.name for need in mine})))
-            ungranted += [need for need in mine if is_ungranted(need, report)]
-    if ungranted:
-        rights = some([need.right for need in ungranted])
-        raise RefusedError(
-            f"the brokers report these rights as not granted: {rights}",
-            where=cluster.cluster_id,
-            remedy=ALTER_CLUSTER if ungranted == [WRITES_MARKERS] else f"grant {rights}",
-        )
+            found |= {need for need in mine if is_ungranted(need, report)}
+    return frozenset(found)
 
 
 def is_ungranted(need: Need, report: Report) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -18,6 +18,7 @@ from recovery.answers import worst
 from recovery.change.journal import JournalEntry, ways_out
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
+from recovery.inspect.rights import Need, ungranted_error
 from recovery.plurals import counted
 from recovery.values import Value
 
@@ -113,8 +114,12 @@ class Together(Operation, Protocol):
 class NeedsRights(Operation, Protocol):
     """An operation whose steps need rights that brokers report."""
 
-    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
-        """Raise RefusedError if a right that these steps need is reported as not granted."""
+    def needs(self, step: Step) -> frozenset[Need]:
+        """Return what the step needs, its reading back included."""
+        ...
+
+    async def ungranted(self, needs: Collection[Need]) -> frozenset[Need]:
+        """Return those that are reported as not granted."""
         ...
 
 
@@ -177,6 +182,7 @@ class Walk:
         self._sent = entry is not None and entry.touched
         self._started = set[int]()
         self._resumed = set[int]()  # begun by an earlier run; `perform` resumes them
+        self._job_began = False  # a `Together` does the other steps too
 
     async def found_done(self, entry: JournalEntry) -> Outcome | None:
         """Return the outcome if everything is still as this plan left it in a finished entry."""
@@ -191,6 +197,7 @@ class Walk:
         """Carry out the plan. Raises what eoctl.operations.change.acting says."""
         if self._entry is None:
             self._plan.check_expiry(now_ms())
+            self._refuse_ungranted(self._plan.steps, await self._ungranted())
             if not self._plan.independent or self._plan.all_or_none:
                 await self._refuse_changes(self._plan.steps)
             die_here_in_tests("read-again")
@@ -240,6 +247,7 @@ class Walk:
     async def _look_what_is_done(self, writer: Writer, entry: JournalEntry) -> None:
         """Check an unfinished entry: done steps stay done; the others must still be valid."""
         started, done = entry.steps("step-started"), entry.steps("step-done")
+        ungranted = await self._ungranted()  # first: what is read below is newer
         untouched = True
         for number, step in self._steps():
             if number not in started:
@@ -264,15 +272,18 @@ class Walk:
                 self._note(number, "refused", changed + effect.detail)
             untouched = untouched and effect.untouched
         self._sent = bool(self._outcomes) or not untouched
-        handled = self._outcomes.keys() | self._resumed
-        left = [step for number, step in self._steps() if number not in handled]
-        may_refuse_all = self._plan.all_or_none and not started
-        if left and (may_refuse_all or not self._plan.independent):
-            await self._refuse_changes_of_rest(writer, left)
+        await self._refuse_rest(writer, ungranted, may_refuse_all=not started)
 
-    async def _refuse_changes_of_rest(self, writer: Writer, left: Sequence[Step]) -> None:
+    async def _refuse_rest(
+        self, writer: Writer, ungranted: frozenset[Need], *, may_refuse_all: bool
+    ) -> None:
+        left = self._left()
         try:
-            await self._refuse_changes(left)
+            self._refuse_ungranted(left, ungranted)
+            left = self._left(self._resumed)
+            all_or_none = self._plan.all_or_none and may_refuse_all
+            if left and (all_or_none or not self._plan.independent):
+                await self._refuse_changes(left)
         except RefusedError as error:
             if self._sent and await self._all_found_done(writer, left):
                 return
@@ -285,6 +296,9 @@ class Walk:
                 where=error.where,
                 remedy=error.remedy,
             ) from None
+
+    def _left(self, but: Collection[int] = ()) -> list[Step]:
+        return [s for n, s in self._steps() if n not in self._outcomes and n not in but]
 
     async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
         """Check whether another host did the step, after this host lost the lock, say."""
@@ -303,7 +317,7 @@ class Walk:
         return True
 
     async def _step(self, writer: Writer, number: int, step: Step) -> None:
-        all_were_read = self._plan.all_or_none and self._entry is None
+        all_were_read = self._job_began or (self._plan.all_or_none and self._entry is None)
         if self._plan.independent and not all_were_read and number not in self._resumed:
             try:
                 await self._refuse_changes([step])
@@ -339,6 +353,7 @@ class Walk:
         try:
             self._ensure_held()
             self._sent = True
+            self._job_began = isinstance(self._operation, Together)
             return await self._operation.perform(step, self._ensure_held_midway), None
         except RefusedError as error:
             self._sent = sent_before
@@ -388,6 +403,21 @@ class Walk:
                 raise self._unsure(writer, detail)
             self._note(number, "unverified", detail)
 
+    async def _ungranted(self) -> frozenset[Need]:
+        """Ask once a walk, and before the facts: no question comes between them and a write."""
+        if not isinstance(self._operation, NeedsRights):
+            return frozenset()
+        return await self._operation.ungranted(self._needs(self._plan.steps))
+
+    def _refuse_ungranted(self, steps: Sequence[Step], ungranted: frozenset[Need]) -> None:
+        if lacking := self._needs(steps) & ungranted:
+            raise ungranted_error(lacking, self._plan.scope)
+
+    def _needs(self, steps: Sequence[Step]) -> frozenset[Need]:
+        if not isinstance(self._operation, NeedsRights):
+            return frozenset()
+        return frozenset[Need]().union(*map(self._operation.needs, steps))
+
     async def _refuse_changes(self, steps: Sequence[Step]) -> None:
         changes = self._plan.changed(await self._operation.observe(steps), steps)
         if changes:
@@ -397,8 +427,6 @@ class Walk:
                 where=self._plan.scope,
                 remedy="plan again",
             )
-        if isinstance(self._operation, NeedsRights):
-            await self._operation.refuse_ungranted(steps)
 
     def _record_done(self, writer: Writer, number: int, effect: Effect, **data: Any) -> None:
         self._record(
@@ -422,8 +450,9 @@ class Walk:
         Of the refusal's own remedy a right to grant comes first; another, such as to plan again,
         would leave the entry behind.
         """
-        done = f"{len(self._outcomes)} of {counted(len(self._plan.steps), 'step')} done"
-        if not self._outcomes:
+        number = sum(o.status not in ("refused", "unverified") for o in self._outcomes.values())
+        done = f"{number} of {counted(len(self._plan.steps), 'step')} done"
+        if not number:
             done = "some of it may have been done"
         first = f"{remedy}; then " if remedy and remedy.startswith("grant ") else ""
         return RefusedError(

@@ -4,11 +4,11 @@ Each is planned on a full diagnosis, judged again right before it acts, and veri
 DescribeProducers and the LSO, never by the broker's answer. `acting` does the rest.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from eoctl.operations.change.granted import refuse_ungranted
+from eoctl.operations.change.granted import ungranted
 from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
@@ -25,7 +25,7 @@ from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import RefusedError, UnverifiedError
 from recovery.inspect.observation import Settings
-from recovery.inspect.rights import WRITES_MARKERS
+from recovery.inspect.rights import WRITES_MARKERS, Need
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.selectors import parse_selector
 
@@ -97,11 +97,11 @@ class RemedyOperation:
             await refuse_new_writes(self._cluster, steps)
         return now
 
-    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
-        """Raise RefusedError if markers are to be written and may not be: an id is raised before
-        its marker."""
-        if any(step.action == MARKER_ACTION for step in steps):
-            await refuse_ungranted(self._cluster, {WRITES_MARKERS})
+    def needs(self, step: Step) -> frozenset[Need]:
+        return frozenset({WRITES_MARKERS} if step.action == MARKER_ACTION else ())
+
+    async def ungranted(self, needs: Collection[Need]) -> frozenset[Need]:
+        return await ungranted(self._cluster, needs)
 
     async def _observe_fence(self, step: Step) -> dict[str, object]:
         row = await remedy_fence.described(self._cluster, step.target)

@@ -20,7 +20,7 @@ from eoctl.kafka.read.fetch import read
 from eoctl.kafka.read.producer_records import written
 from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.kafka.write.exactly_once import Writer, committed, last_committed
-from eoctl.operations.change.granted import refuse_ungranted
+from eoctl.operations.change.granted import ungranted
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests, on_cluster
 from eoctl.operations.inspect.offset_answers import at_partitions
@@ -33,7 +33,7 @@ from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import batch_headers
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
 from recovery.formats.records import records
-from recovery.inspect.rights import needs_of_copy
+from recovery.inspect.rights import Need, needs_of_copy
 from recovery.plurals import counted
 from recovery.remedy.checkpoint_rows import SalvageRow
 from recovery.remedy.salvage import Written, forgotten, name, refused
@@ -98,7 +98,7 @@ async def find(cluster: Cluster, request: SalvageRequest) -> Found:
     promised = [f for f in seen.fates if f.committable is not None]
     lost = [f for f in promised if f.judgement.fate == "lost"]
     retention, missing = await _retention_ms(cluster) if lost else (None, [])
-    judged = [await _judged(cluster, request, seen, fate, retention) for fate in lost]
+    judged = [await _judged(cluster, request, seen, fate, retention, missing) for fate in lost]
     judged.sort(key=lambda one: (one.one.checkpoint_id, min(_firsts(one), default=-1), one.one))
     others = tuple(f for f in promised if f.judgement.fate != "lost")
     return Found(tuple(judged), others, (*seen.missing, *missing))
@@ -118,8 +118,14 @@ async def _retention_ms(cluster: Cluster) -> tuple[int | None, list[Missing]]:
 
 
 async def _judged(
-    cluster: Cluster, request: SalvageRequest, seen: Seen, fate: Fate, retention: int | None
+    cluster: Cluster,
+    request: SalvageRequest,
+    seen: Seen,
+    fate: Fate,
+    retention: int | None,
+    missing: list[Missing],
 ) -> Lost:
+    """Return one lost transaction; what could not be read of its copies is added to `missing`."""
     one = fate.committable
     assert one is not None
     pieces = dict(sorted(fate.written.items()))
@@ -132,13 +138,11 @@ async def _judged(
     remedy = f"what was copied is another log's: look at the output, then delete group {group}"
     await log_positions.refuse_other_logs(cluster, in_logs, remedy)
     standing = _stands(pieces, positions)
-    copies = (
-        await _copies(
-            cluster, group, _begins({p: piece.last for p, piece in pieces.items()}, request.to)
-        )
-        if standing
-        else {}
-    )
+    copies: dict[TopicPartition, Written] = {}
+    if standing:
+        begins = _begins({p: piece.last for p, piece in pieces.items()}, request.to)
+        copies, unread = await _copies(cluster, group, begins)
+        missing.extend(unread)
     refusal = None if standing else refused(pieces, fate.past.partitions, request.topics)
     lost = Lost(one, pieces, standing, refusal, copies)
     aborted_at = lost.aborted_at
@@ -178,14 +182,14 @@ def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPa
 
 async def _copies(
     cluster: Cluster, transactional_id: str, outputs: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, Written]:
-    """Return what the writer of a salvage committed, read in its outputs. The result is empty if
-    the coordinator has forgotten its producer id."""
-    rows, _ = await coordinators.find(cluster, [transactional_id])
+) -> tuple[dict[TopicPartition, Written], list[Missing]]:
+    """Return what the writer of a salvage committed, read in its outputs, and what of it could not
+    be read. Both are empty if the coordinator has forgotten its producer id."""
+    rows, unseen = await coordinators.find(cluster, [transactional_id])
     row = next((r for r in rows if r.error is None and r.producer_epoch is not None), None)
     if row is None or row.producer_epoch is None:
-        return {}
-    facts, _ = await at_partitions(cluster, outputs)
+        return {}, [m for m in unseen if m.error != coordinators.NOT_FOUND]
+    facts, unseen = await at_partitions(cluster, outputs)
     ranges = [
         Range(
             f.topic,
@@ -198,13 +202,15 @@ async def _copies(
     ]
     # a commit of transactions v2 raises the epoch
     epochs = range(max(0, row.producer_epoch - 1), row.producer_epoch + 1)
-    found, _ = await written(cluster, ranges, [(row.producer_id, epoch) for epoch in epochs])
-    return {
+    wanted = [(row.producer_id, epoch) for epoch in epochs]
+    found, unread = await written(cluster, ranges, wanted)
+    copies = {
         partition: w
         for by_partition in found.values()
         for partition, w in by_partition.items()
         if w.outcome != "abort"  # left by an earlier run that was killed
     }
+    return copies, [*unseen, *unread]
 
 
 def answer(cluster_id: str | None, request: SalvageRequest, found: Found) -> Answer:
@@ -448,13 +454,14 @@ class SalvageOperation:
         partitions = {partition for step in self._plan.steps for partition in _pieces(step)}
         return facts | {"topics": await _topics(self._cluster, partitions, details["to"])}
 
-    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
-        """Raise RefusedError if topics may not be read, or outputs or groups not written."""
-        for step in steps:
-            one, to = _one(step), step.parameters["to"]
-            topics = {topic for topic, _ in _pieces(step)}
-            needs = needs_of_copy(topics, [to] if to else topics, name(one, to))
-            await refuse_ungranted(self._cluster, needs)
+    def needs(self, step: Step) -> frozenset[Need]:
+        """Return the step's rights: copies are read back."""
+        to, topics = step.parameters["to"], {topic for topic, _ in _pieces(step)}
+        outputs = {to} if to else topics
+        return needs_of_copy(topics | outputs, outputs, name(_one(step), to))
+
+    async def ungranted(self, needs: Collection[Need]) -> frozenset[Need]:
+        return await ungranted(self._cluster, needs)
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Copy one transaction's records, unless they are copied; return their number."""
@@ -562,7 +569,11 @@ class SalvageOperation:
             )
         total = sum(count for count, _, _ in pieces.values())
         lasts = {partition: last for partition, (_, _, last) in pieces.items()}
-        copies = await _copies(self._cluster, group, _begins(lasts, step.parameters["to"]))
+        begins = _begins(lasts, step.parameters["to"])
+        copies, unread = await _copies(self._cluster, group, begins)
+        if unread:
+            text = f"committed, but not all copies can be read: {unread[0].detail}"
+            return Effect(None, None, text)
         saw = {
             str(partition): [w.records, w.first, w.last] for partition, w in sorted(copies.items())
         }

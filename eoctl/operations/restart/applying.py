@@ -5,14 +5,14 @@ watched; each store compares and sets. `acting` does the rest.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
-from eoctl.operations.change.granted import refuse_ungranted
+from eoctl.operations.change.granted import ungranted
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.inspect.offset_answers import Reading
@@ -145,12 +145,12 @@ class Restarting:
             facts_now = as_planned(self._plan, facts_now, self._stores)
         return facts_now
 
-    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
-        """Raise RefusedError if the group, or topic, of a store may not be written."""
+    def needs(self, step: Step) -> frozenset[Need]:
         stores = {STORE: self._asked.store, MIRROR: self._asked.mirror}
-        writing = [step for step in steps if step.action == "write"]
-        needs = (needs_of(step, stores[step.parameters["which"]]) for step in writing)
-        await refuse_ungranted(self._cluster, frozenset[Need]().union(*needs))
+        return needs_of(step, stores.get(step.parameters.get("which", "")))
+
+    async def ungranted(self, needs: Collection[Need]) -> frozenset[Need]:
+        return await ungranted(self._cluster, needs)
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Write what is not written yet. RefusedError: nothing was written."""

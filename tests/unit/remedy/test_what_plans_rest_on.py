@@ -5,7 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from eoctl.kafka.ask import coordinators
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.operations.remedy import group_offsets, salvage_change
 from eoctl.operations.remedy.many_remedies import fences_named
 from eoctl.operations.remedy.remedy_change import RemedyOperation
@@ -15,7 +17,13 @@ from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Diagnosis
 from recovery.diagnose.remedies import Remedy
 from recovery.errors import IncompleteError
-from recovery.facts import Missing, Transactions
+from recovery.facts import (
+    Missing,
+    PartitionFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.formats.flink_checkpoint import Committable
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.values import Reason, replace
@@ -105,6 +113,49 @@ def test_nothing_is_salvaged_of_what_was_not_all_seen() -> None:
     )
     with pytest.raises(IncompleteError, match="broker 2 is silent"):
         asyncio.run(operation.observe([step]))
+
+
+def copied_row(error: str | None = None) -> TransactionFacts:
+    return TransactionFacts("group", 1, 9, "Empty", error=error, producer_epoch=1)
+
+
+@pytest.mark.parametrize("unread", ["id", "offsets", "records"])
+def test_no_copy_is_called_done_that_cannot_be_read_back(
+    monkeypatch: pytest.MonkeyPatch, unread: str
+) -> None:
+    """Its position is committed; of its output, READ is denied, or a broker is silent."""
+    gap = [Missing("partition", "TOPIC_AUTHORIZATION_FAILED", "out:0 is hidden")]
+    at = PartitionFacts("out", 0, "out", 1, 0, (1,), 0, 9, 9)
+
+    async def last_committed(*_: object) -> object:
+        return {TopicPartition("in", 0): CommittedPosition(4, "", None)}, False
+
+    async def find(*_: object) -> object:
+        return ([], gap) if unread == "id" else ([copied_row()], [])
+
+    async def at_partitions(*_: object) -> object:
+        return ([], gap) if unread == "offsets" else ([at], [])
+
+    async def written(*_: object) -> object:
+        return {(9, 1): {}}, gap if unread == "records" else []
+
+    monkeypatch.setattr(salvage_change, "last_committed", last_committed)
+    monkeypatch.setattr(coordinators, "find", find)
+    monkeypatch.setattr(salvage_change, "at_partitions", at_partitions)
+    monkeypatch.setattr(salvage_change, "written", written)
+    parameters = {"producer_id": 7, "producer_epoch": 0, "checkpoint_id": 3, "to": "out"}
+    step = Step(
+        action="salvage",
+        target=LOST.transactional_id,
+        parameters=parameters | {"pieces": {"in:0": [2, 2, 3]}},
+        does="",
+        stands_on=(),
+    )
+    context = resolve(Connect(bootstrap_server="h:1"))
+    operation = salvage_change.SalvageOperation(cast("Cluster", Forgiving()), context, plan())
+    seen = asyncio.run(operation.verify(step))
+    assert seen.done is None
+    assert "not all copies can be read: out:0 is hidden" in seen.detail
 
 
 @pytest.mark.parametrize(
