@@ -338,6 +338,31 @@ class MirrorCutPart(HasPartition, Row):
     ]
 
 
+class MirrorAbsentPart(HasPartition, Row):
+    """A partition that a transaction named, and of which the mirror has nothing of it."""
+
+    topic: str
+    partition: int
+    mirror_topic: str
+    from_offset: Annotated[int, Meta(description="its records come at or after it, in both logs")]
+
+
+class MirrorOpenRow(HasPartition, Row):
+    """A transaction that is open in the mirror and that no coordinator there owns."""
+
+    topic: Annotated[str, Meta(description="of the source")]
+    partition: int
+    mirror_topic: str
+    producer_id: int
+    start_offset: Annotated[int, Meta(description="in the mirror")]
+    outcome: Annotated[
+        str | None, Meta(description="commit or abort, as the source decided; null: not known")
+    ]
+    proven: Annotated[bool, Meta(description="by the same batches in the source's log")]
+    because: str
+    command: Annotated[str | None, Meta(description="that ends it; null: none yet")]
+
+
 class MirrorTransactionRow(Row):
     """A transaction that the source committed, and of which the mirror has only a part."""
 
@@ -346,3 +371,7 @@ class MirrorTransactionRow(Row):
     producer_epoch: Annotated[int, Meta(description="of the data")]
     decided_at: Timestamp
     partitions: list[MirrorCutPart]
+    absent: Annotated[
+        list[MirrorAbsentPart],
+        Meta(description="by a bundle's decisions, which do not say what was written"),
+    ]

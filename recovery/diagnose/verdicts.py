@@ -178,6 +178,10 @@ def _coordinators_answered(c: Case) -> str:
     return f" ({', '.join(errors)})" if errors else ""
 
 
+_FIRST_COORDINATOR = (
+    "grant DESCRIBE on __transaction_state; if this cluster has none, as a standby may not, start "
+    "a transactional producer once: that makes it, and its coordinators can say who owns this"
+)
 _KNOWN_OTHERWISE = "if the outcome is known from elsewhere: txn resolve --without-proof"
 
 
@@ -503,7 +507,9 @@ RULES: tuple[Rule, ...] = (
         lambda c: granted_or(
             _coordinator_errors(c),
             "DESCRIBE on transactional id *",
-            "wait for the coordinators, or start their brokers",
+            "wait for the coordinators, or start their brokers"
+            if any(s.transactions.coordinators for s in c.samples)
+            else _FIRST_COORDINATOR,
         ),
     ),
     _unknown(

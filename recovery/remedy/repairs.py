@@ -48,12 +48,14 @@ def remedy_allowed(
     owner_is_gone: bool = False,
     is_stopped: bool = False,
     without_proof: bool = False,
+    by_source: bool = False,
 ) -> str | None:
     """Return None if allowed, else a sentence that refuses and names the remedy (exit status 4).
 
     For a fence, check every partition on which the id is open, but not a stray batch of its
     producer id elsewhere: one refusal is enough. is_stopped: its application is known to be
-    stopped, so a transaction within its limits may be fenced; a gate still forbids it.
+    stopped, so a transaction within its limits may be fenced; a gate still forbids it. by_source:
+    the records are byte copies of another cluster's, which decided them.
     """
     why = refusal_of(
         verdict,
@@ -61,6 +63,7 @@ def remedy_allowed(
         owner_is_gone=owner_is_gone,
         is_stopped=is_stopped,
         without_proof=without_proof,
+        by_source=by_source,
     )
     if why is None:
         return None
@@ -82,12 +85,15 @@ def refusal_of(
     owner_is_gone: bool = False,
     is_stopped: bool = False,
     without_proof: bool = False,
+    by_source: bool = False,
 ) -> str | None:
     """Return why an action is refused, None if it is allowed: the reason in `remedy_allowed`."""
     if action == "fence":
         return _fence_refused(verdict, owner_is_gone, is_stopped)
     if action == "resolve" and owner_is_gone:
         return _commit_in_its_stead_refused(verdict)
+    if action == "resolve" and by_source:
+        return _by_source_refused(verdict)
     written = {"abort": ("abort",), "resolve": ("resolve", "write-prepared-marker")}
     if verdict.remedy.action in written.get(action, ()):
         return None
@@ -120,6 +126,20 @@ def _without_proof_refused(v: Verdict) -> str | None:
     if v.samples < 2:
         return "it was looked at only once"
     return None
+
+
+def _by_source_refused(v: Verdict) -> str | None:
+    """Return why this cluster, and not the source, decides; None: it knows nothing of an owner.
+
+    An `orphan` may be a copy whose producer id is one of this cluster's own by chance.
+    """
+    if v.owner is not None:
+        return f"{v.owner.transactional_id} is {v.owner.state}: its coordinator here decides it"
+    if v.name not in ("unknown", "orphan"):
+        return "what was decided here decides it: leave out --from-cluster"
+    if v.name == "unknown" and v.rule not in NEVER_KNOWN:
+        return "another look may still show who owns it here"
+    return "it was looked at only once" if v.samples < 2 else None
 
 
 def undecided_refused(judged: Judged) -> str | None:

@@ -19,8 +19,10 @@ from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import copied
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
+from eoctl.operations.remedy.copied import Proof
 from eoctl.operations.remedy.remedy_plan import (
     Planned,
     RemedyRequest,
@@ -79,7 +81,7 @@ async def plan(
         return Planned(None, await how_it_ended(cluster, request))
     if judged.verdict.proven_outcome is not None:
         request = replace(request, without_proof=False)  # it is known: no need to do without
-    if request.without_proof and judged.second is None:
+    if (request.without_proof or request.source) and judged.second is None:
         # what can never be known is judged after one check; its possible owner is not
         await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
@@ -87,7 +89,8 @@ async def plan(
             raise RefusedError("it ended meanwhile", where=request.partition, remedy="look again")
         judged = again
     refuse(judged, request)
-    steps, observed = await marker_steps(cluster, judged, request)
+    proof = await copied.proof(cluster, request, judged.about) if request.source else None
+    steps, observed = await marker_steps(cluster, judged, request, proof)
     return Planned(
         new_plan(
             context,
@@ -130,13 +133,13 @@ def refuse(judged: Judged, request: RemedyRequest) -> None:
         request.action,
         owner_is_gone=request.owner_is_gone,
         without_proof=request.without_proof,
+        by_source=request.source is not None,
     )
-    if sentence is None and request.without_proof:
-        sentence = undecided_refused(judged)
     if sentence is not None:
-        if request.without_proof:
-            raise RefusedError(sentence)
-        raise refusal(judged, sentence)
+        raise RefusedError(sentence) if request.without_proof else refusal(judged, sentence)
+    decides_elsewhere = request.without_proof or request.source is not None
+    if decides_elsewhere and (owned := undecided_refused(judged)) is not None:
+        raise RefusedError(owned)
     proven = judged.verdict.proven_outcome
     if request.action == "resolve" and proven is not None and request.outcome != proven:
         raise RefusedError(
@@ -172,9 +175,11 @@ def subject(about: OpenTransaction) -> str:
 
 
 async def marker_steps(
-    cluster: Cluster, judged: Judged, request: RemedyRequest
+    cluster: Cluster, judged: Judged, request: RemedyRequest, proof: Proof | None = None
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """Return the marker, after the raise of an idle id if one is needed, and the facts of both.
+
+    proof: of another cluster, from which the records were copied.
 
     Raises RefusedError if somebody may write with its epoch and no raise can prevent that.
     """
@@ -203,6 +208,14 @@ async def marker_steps(
     if request.without_proof:
         facts_told |= await remedy_stake.of(cluster, judged)
         harms = remedy_stake.costs(facts_told, outcome)
+    stands_on = [subject(about)]
+    elsewhere: dict[str, Any] = {}
+    if proof is not None:
+        observed[proof.subject] = proof.facts()
+        stands_on.append(proof.subject)
+        elsewhere = {copied.PARAMETER: proof.parameter}
+        facts_told["evidence"].append(proof.evidence(about))
+        harms = proof.harms()
     steps.append(
         Step(
             action=MARKER_ACTION,
@@ -215,11 +228,12 @@ async def marker_steps(
                 "last_sequence": row.last_sequence,
                 "end_offset": judged.partition.high_watermark,
                 "without_proof": request.without_proof,
+                **elsewhere,
             },
             does=f"WriteTxnMarkers {sent.outcome.upper()} for producer id {sent.producer_id} "
             f"(epoch {sent.producer_epoch}) to the leader of {about.name}, broker "
             f"{leader}, and to no other partition",
-            stands_on=(subject(about),),
+            stands_on=tuple(stands_on),
             about=[facts_told],
             harms=harms,
         )

@@ -11,7 +11,7 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
-from eoctl.operations.remedy import checkpoint_commit
+from eoctl.operations.remedy import checkpoint_commit, copied
 from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
@@ -91,6 +91,8 @@ class RemedyOperation:
         markers = [step for step in steps if step.action == MARKER_ACTION]
         if markers:
             now |= await self._observe_partitions(markers)
+        for step in markers:
+            now |= await copied.observed(self._cluster, step)
         if not self._plan.changed(now, steps):
             await refuse_new_writes(self._cluster, steps)
         return now

@@ -261,11 +261,13 @@ MIRROR = Table(
 
 
 def _cut_parts(row: MirrorTransactionRow) -> str:
-    return "; ".join(
+    absent = [f"{a.topic_partition} missing, from {a.from_offset} on" for a in row.absent]
+    parts = [
         f"{p.topic_partition} {p.first_offset}-{p.last_offset} "
         + ("there" if p.missing_from is None else f"missing from {p.missing_from}")
         for p in sorted(row.partitions, key=lambda p: p.missing_from is None)
-    )
+    ]
+    return "; ".join([*absent, *parts])
 
 
 def _cut_summary(answer: Answer) -> str:
@@ -274,7 +276,19 @@ def _cut_summary(answer: Answer) -> str:
         f"{counted(findings, 'transaction is', 'transactions are')} only partly in the mirror, "
         f"{counted(partitions, 'partition')} compared{_shown(answer)}"
     )
+    if until := answer.extra["decisions_until"]:
+        text += f", by decisions until {until}"
     return with_gaps(text, answer)
+
+
+def _open_below(answer: Answer) -> Iterable[str]:
+    for o in answer.extra["open"]:
+        yield (
+            f"open in the mirror: {o['mirror_topic']}:{o['partition']} producer id "
+            f"{o['producer_id']}: {o['because']}"
+        )
+        if o["command"] is not None:
+            yield f"  {o['command']}"
 
 
 MIRROR_TRANSACTIONS = Table(
@@ -289,6 +303,7 @@ MIRROR_TRANSACTIONS = Table(
     ),
     names=("transactional_id",),
     summary=_cut_summary,
+    below=_open_below,
 )
 
 
