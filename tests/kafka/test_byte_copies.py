@@ -30,6 +30,7 @@ from tests.kafka.planting import as_published
 from tests.kafka.reading import Reading
 from tests.kafka.remedying import read_committed
 from tests.kafka.test_failover import World
+from tests.share import only_here
 
 VERIFIED = NOT_NOW | {"INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE"}
 """Brokers take the new setting a moment later."""
@@ -167,7 +168,10 @@ def values(lab: Lab, topic: str, partition: int) -> list[bytes | None]:
     return read_committed(lab, topic, partition)
 
 
-@pytest.mark.parametrize(("outcome", "version", "lacking"), [("abort", 2, 1), ("commit", 1, 2)])
+@pytest.mark.parametrize(
+    ("outcome", "version", "lacking"),
+    only_here([("abort", 2, 1), ("commit", 1, 2)], ("commit", 1, 2)),
+)
 def test_what_is_open_in_the_mirror_ends_as_the_source_decided(
     link: Link, outcome: str, version: int, lacking: int
 ) -> None:
