@@ -344,7 +344,7 @@ class MirrorAbsentPart(HasPartition, Row):
     topic: str
     partition: int
     mirror_topic: str
-    from_offset: Annotated[int, Meta(description="its records come at or after it, in both logs")]
+    from_offset: Annotated[int, Meta(description="in the source its records come at or after it")]
 
 
 class MirrorOpenRow(HasPartition, Row):

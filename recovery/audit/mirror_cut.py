@@ -44,7 +44,8 @@ class CutPart(HasPartition, Value):
 class AbsentPart(HasPartition, Value):
     """A partition that a committed transaction named, and of which the mirror has nothing of it.
 
-    from_offset: the end of the mirror's log, which keeps the source's offsets.
+    from_offset: after the mirror's last marker that is a copy, which has the source's offset; 0 =
+    the mirror is empty. The source wrote the records at or after it.
     """
 
     topic: str
@@ -76,7 +77,8 @@ class UnprovenPart(HasPartition, Value):
 
     Of byte copies, judged without the source's log: own-producer: they may be of a producer of the
     mirror's cluster. no-copies: nothing in the mirror bears their producer ids. after-bundle: they
-    ended after the decisions were read. undecided: they are open, and no decision is known.
+    ended after the decisions were read. undecided: they are open, and there is no decision that can
+    only be theirs.
     """
 
     topic: str

@@ -16,13 +16,12 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.formats.reader import UnknownVersion
-from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.formats.transaction_state import MAX_EPOCH, TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 from recovery.inspect.two_phase import is_two_phase
 from recovery.plurals import counted
 from recovery.values import Value
 
-MAX_EPOCH = 32_767
 MARKER_ACTION = "write-marker"
 """The step of an abort or a resolve: it ends a transaction on one partition only."""
 NEVER_KNOWN = frozenset(

@@ -17,6 +17,7 @@ from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.inspect.history_answer import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.offline import Offline
+from eoctl.operations.inspect.source import StateLogs
 from eoctl.render.shell import command
 from eoctl.settings.context import Context
 from eoctl.stores import bundle_files
@@ -25,6 +26,7 @@ from recovery.answers import Answer, error_rows
 from recovery.audit.audit_rows import MirrorOpenRow
 from recovery.audit.failover import mirror_names
 from recovery.audit.mirror_copies import (
+    GivenOut,
     JudgedCopies,
     OpenCopy,
     SourceDecisions,
@@ -36,10 +38,11 @@ from recovery.diagnose.copied import why_proven, why_unproven
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import Missing, TopicPartition
+from recovery.formats.transaction_state import MAX_EPOCH
 from recovery.inspect.history import StateLog
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.quoting import some
-from recovery.remedy.repairs import MAX_EPOCH, refusal_of
+from recovery.remedy.repairs import refusal_of
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import Bound
 from recovery.times import rfc3339
@@ -201,7 +204,7 @@ class _OfBundle:
         self._missing += nameless
         judged, compared = await self._judged(names)
         self._missing += map(unproven, judged.cut.unproven)
-        opened = [self._open(o, names) for o in judged.open if o.decision is not None]
+        opened = [self._open(o, names) for o in judged.open]
         return Answer(
             schema="audit-mirror-transactions",
             cluster_id=self._bundle.cluster_id,
@@ -232,7 +235,7 @@ class _OfBundle:
         self._missing += failed
         whole = {p: r for p, r in ranges.items() if r.topic_partition in read}
         copies = endings_of({p: read[r.topic_partition] for p, r in whole.items()})
-        own = await self._own(copies)
+        own = await self._own(copies, names)
         known = SourceDecisions(
             coverage(self._readable()), self._bundle.created_at, self._asked.skew
         )
@@ -245,10 +248,11 @@ class _OfBundle:
             text = "the bundle was made without --history: it has the decisions of held ids alone"
             self._missing.append(Missing("cluster", "NOT_IN_BUNDLE", text))
         self._missing += history.missing
+        self._missing += unread(StateLogs(history.partitions, history.logs))
         return [log for log in history.logs if log.error is None]
 
-    async def _own(self, copies: Endings) -> dict[int, int]:
-        """Return the producer ids that the mirror's coordinators know, with their last epochs.
+    async def _own(self, copies: Endings, names: Mapping[str, str]) -> GivenOut:
+        """Return what the mirror's coordinators gave out, by partition of the source.
 
         If one of their logs could not be read, each id may be one of theirs.
         """
@@ -256,11 +260,18 @@ class _OfBundle:
         missing = [*logs.missing, *unread(logs)]
         self._missing += missing
         if missing:
-            return {pid: MAX_EPOCH for by_id in copies.values() for pid in by_id}
-        return given_out(logs.logs)
+            every = {pid: MAX_EPOCH for by_id in copies.values() for pid in by_id}
+            return GivenOut(every, frozenset(), whole=False)
+        own = given_out(logs.logs)
+        topics = {copy: topic for topic, copy in names.items()}
+        named = {
+            (TopicPartition(topics[where.topic], where.partition), pid, epoch)
+            for where, pid, epoch in own.named
+            if where.topic in topics
+        }
+        return replace(own, named=frozenset(named))
 
     def _open(self, one: OpenCopy, names: Mapping[str, str]) -> MirrorOpenRow:
-        assert one.decision is not None
         about = OpenTransaction(names[one.topic], one.partition, one.producer_id, one.start_offset)
         name = one.decision.transactional_id
         text = (

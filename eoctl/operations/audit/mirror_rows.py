@@ -211,16 +211,16 @@ _WHY: Mapping[WhyUnproven, str] = {
     "left: they wrote nothing, or retention deleted it; look for it in the mirror",
     "no-marker": "{} may hold data that lost its marker, or a later one that is open: whether the "
     "mirror lacks it is not known; see `audit transactions`",
-    "own-producer": "{} of the source have the producer id and epoch of a producer of the mirror's "
-    "own cluster, or a marker of another time, as `txn resolve` writes it: whose these records are "
-    "only the source's log shows",
+    "own-producer": "{} may be of the mirror's own producers: its coordinators gave out that "
+    "producer id or may have, or its marker is not of the decision's time, as `txn resolve` writes "
+    "it; whose these records are only the source's log shows",
     "no-copies": "{} that the source committed wrote here, and nothing in the mirror bears their "
     "producer ids, as copies by MirrorMaker do not: whether they are cut only the source's log "
     "shows; compare by an id in the records, `audit end-to-end --by`",
     "after-bundle": "{} ended here after the bundle was made: which other partitions they wrote "
     "to only a later bundle or the source shows",
-    "undecided": "{} open in the mirror, and the bundle has no decision on them: only a later "
-    "bundle or the source shows it, or the application whose records these are",
+    "undecided": "{} open in the mirror, and the bundle has no decision that can only be theirs: a "
+    "later bundle may show it, or the source or the application whose records these are",
 }
 
 

@@ -1,36 +1,59 @@
 """Byte copies that end anywhere, by the source's decisions alone, against what was written."""
 
+import asyncio
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import eoctl.operations.audit.mirror_transactions as of_logs
+from eoctl.cli.commands.audit.mirror_transactions import mirror_transactions
+from eoctl.operations.audit.mirror_copies import _OfBundle
 from recovery.audit.mirror_copies import (
+    GivenOut,
     JudgedCopies,
     SourceDecisions,
     cut_in_copies,
     given_out,
 )
 from recovery.audit.transaction_facts import Coverage, Data, Ending, Endings, Mark
+from recovery.errors import UnreachableError
 from recovery.facts import TopicPartition
 from recovery.formats.batches import BatchHeader, batch_headers
-from recovery.formats.transaction_state import TransactionValue
-from recovery.inspect.history import StateLog
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateLog, StateRecord
 from recovery.values import replace
 from tests.share import share
 from tests.unit.audit.test_audit_transactions import PARTITIONS
-from tests.unit.audit.test_mirror_cut import Noted, decided, doubts
+from tests.unit.audit.test_mirror_cut import Noted, Parts, decided, doubts
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Expected = dict[frozenset[Any], frozenset[Any]]
 """Parts of a cut transaction (partition, first, last, missing from), and where it is absent."""
 
 
+NOTHING = GivenOut({}, frozenset(), whole=True)
+
+
+def gave(highest: Mapping[int, int], *named: tuple[TopicPartition, int, int]) -> GivenOut:
+    return GivenOut(highest, frozenset(named), whole=True)
+
+
+@dataclass
 class Copied(Noted):
-    """A run, and copies of its partitions that end at some batch."""
+    """A run, and copies of its partitions that end at some batch. owners: of `noted`."""
+
+    owners: list[str] = field(default_factory=list)
+
+    def transaction(self, fault: str | None) -> None:
+        before = len(self.records)
+        super().transaction(fault)
+        self.owners.append(self.records[before].transactional_id)
 
     def cut(self) -> dict[TopicPartition, int]:
         """Cut each log; the end of each copy. Kept in `whole`: the source's headers."""
@@ -43,9 +66,19 @@ class Copied(Noted):
             self.ends[partition] = left[-1].last_offset + 1 if left else 0
         return dict(self.ends)
 
+    def of_same_id(self, number: int) -> Iterator[tuple[int, Sequence[TopicPartition], Parts]]:
+        for n, (owner, (_, named, wrote)) in enumerate(zip(self.owners, self.noted, strict=True)):
+            if owner == self.owners[number]:
+                yield n, named, wrote
+
+    def is_only(self, number: int, partition: TopicPartition) -> bool:
+        """Under v1 no later decision of the id names the partition, which its data may be of."""
+        later = (partition in named for n, named, _ in self.of_same_id(number) if n > number)
+        return self.version >= 2 or not any(later)
+
     def expected(self, ends: Mapping[TopicPartition, int]) -> Expected:
         found: Expected = {}
-        for outcome, named, wrote in self.noted:
+        for number, (outcome, named, wrote) in enumerate(self.noted):
             if outcome != "commit":
                 continue
             parts, absent = set(), set()
@@ -55,19 +88,43 @@ class Copied(Noted):
                 there = [h for h in mine if h.base_offset < ends[p]]
                 data = [h for h in there if not h.is_control]
                 ended = any(h.is_control for h in there)
+                if data and not ended and not self.is_only(number, p):
+                    continue
                 if data:
                     first, last = data[0].base_offset, data[-1].last_offset
                     parts.add((p, first, last, None if ended else first))
-                elif not ended and self.is_copy(p, ends[p]):
-                    absent.add((p, ends[p]))
+                elif not ended and self.is_copy(p, ends[p]) and not self.is_hidden(number, p, ends):
+                    absent.add((p, self.copied_end(p, ends[p])))
             if any(part[3] is None for part in parts) and (
                 absent or any(part[3] is not None for part in parts)
             ):
                 found[frozenset(parts)] = frozenset(absent)
         return found
 
+    def is_hidden(
+        self, number: int, partition: TopicPartition, ends: Mapping[TopicPartition, int]
+    ) -> bool:
+        """Open data there may be of this transaction as well as of an earlier one of its id."""
+        end = ends[partition]
+        return self.version < 2 and any(
+            n < number and at[0] < end and not self.has_ended(partition, at, end)
+            for n, _, wrote in self.of_same_id(number)
+            if (at := wrote.get(partition)) is not None
+        )
+
+    def has_ended(self, partition: TopicPartition, at: tuple[int, int], end: int) -> bool:
+        return any(
+            h.is_control for h in self.whole[partition] if at[0] <= h.base_offset < min(end, at[1])
+        )
+
     def is_copy(self, partition: TopicPartition, end: int) -> bool:
-        return end == 0 or any(h.is_control for h in self.whole[partition] if h.base_offset < end)
+        return end == 0 or self.copied_end(partition, end) > 0
+
+    def copied_end(self, partition: TopicPartition, end: int) -> int:
+        """Return the end of the last marker of the copy."""
+        whole = self.whole[partition]
+        marks = [h.last_offset for h in whole if h.is_control and h.base_offset < end]
+        return max(marks, default=-1) + 1
 
 
 def cuts(found: JudgedCopies) -> Expected:
@@ -92,13 +149,12 @@ def test_a_copy_that_ends_anywhere_shows_what_is_cut_and_nothing_else(
         world.transaction("pending")
     ends = world.cut()
     known = SourceDecisions(world.covered(), world.now, 0)
-    found = cut_in_copies(known, world.read(5), ends, {})
+    found = cut_in_copies(known, world.read(5), ends, NOTHING)
     assert cuts(found) == world.expected(ends)
     whys = {part.why for part in found.cut.unproven}
-    assert whys <= {"no-copies"}
+    assert whys <= ({"no-copies"} if version == 2 else {"no-copies", "undecided"})
     # what is open in a copy was decided in the source, as this says
     for one in found.open:
-        assert one.decision is not None
         [outcome] = {
             o
             for o, _, wrote in world.noted
@@ -106,9 +162,17 @@ def test_a_copy_that_ends_anywhere_shows_what_is_cut_and_nothing_else(
         }
         assert one.decision.outcome == outcome
     # an id that the mirror's own coordinators have given out proves nothing
-    own = dict.fromkeys((100, 101, 102), 32_767)
-    doubted = cut_in_copies(known, world.read(5), ends, own)
+    doubted = cut_in_copies(
+        known, world.read(5), ends, gave(dict.fromkeys((100, 101, 102), 32_767))
+    )
     assert (doubted.cut.cut, doubted.open) == ((), ())
+    # where ids may have expired, only a partition with another copy of the id says whose it is
+    expired = cut_in_copies(known, world.read(5), ends, GivenOut({}, frozenset(), whole=False))
+    assert set(expired.open) == {
+        one
+        for one in found.open
+        if any(e.mark for e in world.read(5)[one.topic_partition][one.producer_id])
+    }
 
 
 def ended(epoch: int, first: int, at: int, outcome: str = "commit") -> Ending:
@@ -116,7 +180,7 @@ def ended(epoch: int, first: int, at: int, outcome: str = "commit") -> Ending:
 
 
 HERE = [ended(3, 0, 110)]
-OPEN = [Ending(Data(3, 0, 4, 105), None)]
+OPEN = [Ending(Data(3, 0, 4, 95), None)]
 
 
 def copies(p0: Sequence[Ending], p1: Sequence[Ending] = ()) -> Endings:
@@ -126,11 +190,11 @@ def copies(p0: Sequence[Ending], p1: Sequence[Ending] = ()) -> Endings:
 def judged(
     made: Sequence[Coverage],
     held: Endings,
-    own: Mapping[int, int] | None = None,
+    own: GivenOut = NOTHING,
     ends: Mapping[TopicPartition, int] | None = None,
 ) -> JudgedCopies:
     ends = {P0: 6, P1: 6} if ends is None else ends
-    return cut_in_copies(SourceDecisions(made, 1_000, 0), held, ends, own or {})
+    return cut_in_copies(SourceDecisions(made, 1_000, 0), held, ends, own)
 
 
 def made() -> Coverage:
@@ -142,7 +206,6 @@ def test_data_without_its_marker_is_nothing_to_a_reader() -> None:
     found = judged([made()], copies(HERE, OPEN))
     assert cuts(found) == {frozenset({(P0, 0, 4, None), (P1, 0, 4, 0)}): frozenset()}
     [one] = found.open
-    assert one.decision is not None
     assert (one.topic_partition, one.start_offset, one.decision.outcome) == (P1, 0, "commit")
 
 
@@ -162,6 +225,34 @@ def test_a_marker_of_another_time_is_another_producers() -> None:
     )
 
 
+def test_a_marker_of_the_other_outcome_is_not_the_decisions() -> None:
+    second = replace(made().decisions[0], client_version=2, producer_epoch=4)
+    other = Ending(Data(3, 0, 4, 95), Mark(5, "abort", 4, 0, 110))
+    found = judged([replace(made(), decisions=(second,))], copies([other]))
+    assert (found.cut.cut, doubts(found.cut)[P0, "own-producer"]) == ((), 1)
+
+
+def test_open_data_is_of_no_decision_that_was_made_before_it() -> None:
+    """The decision's marker is lost in the source, and the bundle is older than the data."""
+    for data_at in (101, 9_000_000):
+        found = judged([made()], copies(HERE, [Ending(Data(3, 0, 4, data_at), None)]))
+        assert (found.open, found.cut.cut) == ((), ())
+        assert doubts(found.cut)[P1, "undecided"] == 1
+    late = Coverage("x", (replace(made().decisions[0], timestamp=999),), 1, (), True)
+    skewed = SourceDecisions([late], 1_000, 10)
+    opened = {P1: {7: [Ending(Data(3, 0, 4, 995), None)]}}
+    found = cut_in_copies(skewed, opened, {P1: 6}, NOTHING)
+    assert (found.open, doubts(found.cut)[P1, "undecided"]) == ((), 1)
+
+
+def test_open_data_may_be_of_each_later_decision_of_its_id() -> None:
+    """Which one, its times do not say: the first may have lost its marker. Nothing is absent."""
+    second = replace(made().decisions[0], offset=12, timestamp=200, completed_at=220)
+    both = replace(made(), decisions=(*made().decisions, second))
+    found = judged([both], copies([*HERE, ended(3, 20, 210)], OPEN), ends={P0: 26, P1: 5})
+    assert (found.open, found.cut.cut, doubts(found.cut)[P1, "undecided"]) == ((), (), 1)
+
+
 def test_what_retention_took_in_the_mirror_is_not_missing() -> None:
     """A later decision has its marker there, so that the copy had come past this one."""
     later = replace(made().decisions[0], offset=12, timestamp=200, completed_at=220)
@@ -170,11 +261,41 @@ def test_what_retention_took_in_the_mirror_is_not_missing() -> None:
     assert judged([both], copies([*HERE, newer], [newer]), ends={P0: 26, P1: 26}).cut.cut == ()
     [one] = judged([both], copies([*HERE, newer], HERE), ends={P0: 26, P1: 6}).cut.cut
     assert [a.from_offset for a in one.absent] == [6]
+    # the mirror's own producers wrote behind the copies
+    mine = {90: [ended(0, 6, 5_000)]}
+    held = {P0: {7: [*HERE, newer]}, P1: {7: HERE, **mine}}
+    [one] = judged([both], held, gave({90: 0}), ends={P0: 26, P1: 500}).cut.cut
+    assert [a.from_offset for a in one.absent] == [6]
 
 
 def test_an_id_given_out_here_is_the_sources_only_above_its_last_epoch() -> None:
-    assert judged([made()], copies(HERE, OPEN), {7: 3}).cut.cut == ()
-    assert len(judged([made()], copies(HERE, OPEN), {7: 2}).cut.cut) == 1
+    assert judged([made()], copies(HERE, OPEN), gave({7: 3})).cut.cut == ()
+    assert len(judged([made()], copies(HERE, OPEN), gave({7: 2})).cut.cut) == 1
+
+
+def test_what_the_bundle_does_not_know_is_not_the_mirrors_own_by_its_id_alone() -> None:
+    """Both clusters give out the same ids. What a coordinator of the mirror names is its own."""
+    late = Ending(Data(3, 6, 9, 1_100), Mark(10, "commit", 3, 0, 1_100))
+    opened = Ending(Data(3, 11, 12, 1_200), None)
+    for held in ([late], [opened], [Ending(None, Mark(6, "commit", 3, 0, 1_100))]):
+        found = judged([], {P0: {7: held}}, gave({7: 5}))
+        assert (found.open, doubts(found.cut)) == ((), {(P0, "own-producer"): 1})
+        for named, is_own in (((P0, 7, 3), True), ((P1, 7, 3), False), ((P0, 7, 4), False)):
+            found = judged([], {P0: {7: held}}, gave({7: 5}, named))
+            assert bool(found.cut.unproven) is not is_own
+
+
+def test_open_data_alone_is_not_the_sources_where_the_mirror_forgot_ids() -> None:
+    """Its coordinators' logs are compacted: the id may have been one of theirs."""
+    forgot = replace(NOTHING, whole=False)
+    found = judged([made()], copies(HERE, OPEN), forgot)
+    assert (found.open, found.cut.cut) == ((), ())
+    assert doubts(found.cut)[P1, "own-producer"] == 1
+    before = replace(made().decisions[0], offset=5, timestamp=40, completed_at=60)
+    both = replace(made(), decisions=(before, *made().decisions))
+    older = ended(3, 0, 50)
+    found = judged([both], copies([older], [older, Ending(Data(3, 6, 8, 95), None)]), forgot)
+    assert [one.topic_partition for one in found.open] == [P1]
 
 
 def test_what_the_bundle_does_not_know_is_unknown() -> None:
@@ -183,7 +304,7 @@ def test_what_the_bundle_does_not_know_is_unknown() -> None:
     found = judged([made()], copies([*HERE, late, opened], HERE))
     assert found.cut.cut == ()
     assert doubts(found.cut) == {(P0, "after-bundle"): 1, (P0, "undecided"): 1}
-    assert [one.decision for one in found.open] == [None]
+    assert found.open == ()
     nobody = judged([], copies(HERE, OPEN))
     assert doubts(nobody.cut) == {(P0, "decision-gone"): 1, (P1, "undecided"): 1}
 
@@ -197,7 +318,7 @@ def test_open_data_is_of_no_later_decision_where_one_may_be_compacted_away() -> 
 def test_copies_with_other_producer_ids_do_not_say_whose_they_are() -> None:
     """A partition that was not read is no empty one."""
     replicator = {P0: {90: HERE}, P1: {}}
-    found = judged([made()], replicator, {90: 3})
+    found = judged([made()], replicator, gave({90: 3}))
     assert (found.cut.cut, doubts(found.cut)) == (
         (),
         {(P0, "no-copies"): 1, (P1, "no-copies"): 1},
@@ -210,7 +331,7 @@ def test_the_last_epochs_are_those_of_the_log() -> None:
     world = Noted(random.Random(1), 2)
     world.live(0)
     log = StateLog(0, tuple(world.records), 0, None)
-    assert given_out([log]) == {
+    assert given_out([log]).highest == {
         pid: max(
             r.value.producer_epoch
             for r in world.records
@@ -218,3 +339,79 @@ def test_the_last_epochs_are_those_of_the_log() -> None:
         )
         for pid in world.epochs
     }
+
+
+def state(state: TransactionState, epoch: int, **more: Any) -> StateRecord:
+    value = TransactionValue(5, epoch, 60_000, state, (P0,), 0, 0, **more)
+    return StateRecord("x", 0, 0, 0, value)
+
+
+def test_an_id_that_was_changed_for_another_is_given_out_wholly() -> None:
+    changed = state(
+        TransactionState.PREPARE_COMMIT,
+        0,
+        previous_producer_id=1005,
+        next_producer_id=1006,
+        client_transaction_version=2,
+    )
+    given_by = given_out([StateLog(0, (changed,), 0)])
+    assert given_by.highest == {5: 0, 1005: 32_767, 1006: 32_767}
+
+
+@pytest.mark.parametrize(
+    ("record", "epochs"),
+    [
+        (state(TransactionState.ONGOING, 3), {3}),
+        (state(TransactionState.PREPARE_COMMIT, 3, client_transaction_version=2), {2}),
+        (state(TransactionState.PREPARE_COMMIT, 3), {3}),
+        (state(TransactionState.PREPARE_ABORT, 3), {2, 3}),  # a fence or a timeout
+    ],
+)
+def test_a_state_names_the_epochs_of_its_data(record: StateRecord, epochs: set[int]) -> None:
+    assert given_out([StateLog(0, (record,), 0)]).named == {(P0, 5, e) for e in epochs}
+
+
+def test_ids_can_be_missing_from_a_log_that_lacks_records() -> None:
+    whole = StateLog(0, (), 0)
+    assert given_out([whole]).whole
+    for lacks in (replace(whole, whole_from=9), replace(whole, former=(whole,))):
+        assert not given_out([whole, lacks]).whole
+
+
+def test_a_state_partition_that_the_bundle_lacks_is_named() -> None:
+    denied = StateLog(4, (), 0, error="TOPIC_AUTHORIZATION_FAILED")
+    history = SimpleNamespace(
+        everything=True, partitions=5, missing=(), logs=(StateLog(3, (), 0), denied)
+    )
+    audit = _OfBundle(
+        cast("Any", SimpleNamespace(history=history)), *cast("tuple[Any, Any, Any]", (None,) * 3)
+    )
+    assert [log.partition for log in audit._readable()] == [3]
+    [missing] = audit._missing
+    assert (missing.partition, missing.error) == (4, "TOPIC_AUTHORIZATION_FAILED")
+
+
+@pytest.mark.parametrize("is_mirror", [False, True])
+def test_only_a_source_that_is_gone_has_its_bundle_asked_for(
+    monkeypatch: pytest.MonkeyPatch, is_mirror: bool
+) -> None:
+    gone = UnreachableError("the password is wrong", where="b:9092", remedy="set another")
+
+    async def fail(*_: Any) -> None:
+        raise gone
+
+    def answered(*words: Any) -> int:
+        if not is_mirror:
+            raise gone
+        asyncio.run(words[3](None, None))
+        return 0
+
+    monkeypatch.setattr(of_logs, "audit_mirror_transactions", fail)
+    connection = SimpleNamespace(bundle=lambda: None, one=lambda: SimpleNamespace())
+    where = SimpleNamespace(context=lambda: SimpleNamespace())
+    reads = SimpleNamespace(answered=answered)
+    with pytest.raises(UnreachableError) as raised:
+        mirror_transactions(*cast("Any", (connection, None, where, reads, ["t"])))
+    text = raised.value.sentence
+    assert text.startswith("b:9092: the password is wrong; set another")
+    assert ("--from BUNDLE" in text) is not is_mirror

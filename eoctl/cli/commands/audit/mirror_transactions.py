@@ -48,7 +48,10 @@ def mirror_transactions(
         mirrors_named(names),
     )
 
+    opened: list[Cluster] = []
+
     async def look(cluster: Cluster, reading: AuditOptions) -> Answer:
+        opened.append(cluster)
         if bundle is not None:
             return await audit_copies(cluster, bundle, request, reading)
         return await audit_mirror_transactions(cluster, request, reading)
@@ -56,11 +59,11 @@ def mirror_transactions(
     try:
         return reads.answered(connection, output, MIRROR_TRANSACTIONS, look, source or other)
     except UnreachableError as error:
-        if bundle is not None:
+        if bundle is not None or opened:  # then it is the mirror that does not answer
             raise
-        raise UnreachableError(
-            error.what,
-            where=error.where,
-            remedy="which transactions are cut is unknown without the source's decisions: if it "
-            "is gone, name a bundle of it, --from BUNDLE",
-        ) from None
+        without = (
+            "which transactions are cut is unknown without the source's decisions: if it is gone, "
+            "name a bundle of it, --from BUNDLE"
+        )
+        remedy = f"{error.remedy}; {without}" if error.remedy else without
+        raise UnreachableError(error.what, where=error.where, remedy=remedy) from None
