@@ -5,8 +5,7 @@ each transaction: all of a part whose marker it has, since the marker is last. W
 is in the source's decisions, which a bundle of it keeps. Without its log nothing shows that a batch
 is a copy: a producer id counts as the source's where the mirror's own coordinators have not given
 out that epoch, as far as their logs still tell, and a marker has the time of the source's decision.
-Open data has no marker: it is the source's if one of the same id in its partition is, or if the
-logs of the mirror's coordinators are whole.
+Open data has no marker: it is the source's if one of the same id in its partition is.
 """
 
 from collections import Counter
@@ -56,13 +55,12 @@ class OpenCopy(HasPartition, Value):
 class GivenOut(Value):
     """The producer ids that the mirror's own coordinators have given out.
 
-    highest: the last epoch of each. named: partitions of the mirror that their logs still show in a
-    transaction, each with its producer id and the epoch of its data. whole: no id can be missing.
+    highest: the last epoch of each; compaction and expiry take ids away. named: partitions of the
+    mirror that their logs show in a transaction, each with its producer id and its data's epoch.
     """
 
     highest: Mapping[int, int]
     named: frozenset[tuple[TopicPartition, int, int]]
-    whole: bool
 
 
 class JudgedCopies(Value):
@@ -120,7 +118,7 @@ class _Copies:
             (one, may_be, self._of(one, may_be))
             for one, may_be in self._may_be(partition, pid, ended)
         ]
-        tied = self._own.whole or any(
+        tied = any(
             one.mark is not None and decision is not None and not self._is_own(pid, one)
             for one, _, decision in found
         )
@@ -270,7 +268,7 @@ def _place(decision: Decision) -> _Place:
 
 
 def given_out(logs: Sequence[StateLog]) -> GivenOut:
-    """Return the producer ids that these coordinators' logs show; an id that expired may lack."""
+    """Return the producer ids that these coordinators' logs show."""
     highest: dict[int, int] = {}
     named: set[tuple[TopicPartition, int, int]] = set()
     for value in (r.value for log in logs for r in log.records):
@@ -281,8 +279,7 @@ def given_out(logs: Sequence[StateLog]) -> GivenOut:
         for given, last in ((pid, epoch), *((other, MAX_EPOCH) for other in others)):
             highest[given] = max(last, highest.get(given, -1))
         named |= {(where, pid, e) for where in value.partitions for e in _epochs_of(value)}
-    whole = all(log.whole_from == 0 and not log.cuts and not log.former for log in logs)
-    return GivenOut(highest, frozenset(named), whole)
+    return GivenOut(highest, frozenset(named))
 
 
 def _epochs_of(value: TransactionValue) -> set[int]:

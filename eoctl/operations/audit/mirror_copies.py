@@ -261,7 +261,7 @@ class _OfBundle:
         self._missing += missing
         if missing:
             every = {pid: MAX_EPOCH for by_id in copies.values() for pid in by_id}
-            return GivenOut(every, frozenset(), whole=False)
+            return GivenOut(every, frozenset())
         own = given_out(logs.logs)
         topics = {copy: topic for topic, copy in names.items()}
         named = {

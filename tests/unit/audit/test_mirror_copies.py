@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import eoctl.operations.audit.mirror_transactions as of_logs
 from eoctl.cli.commands.audit.mirror_transactions import mirror_transactions
 from eoctl.operations.audit.mirror_copies import _OfBundle
+from eoctl.stores.bundle_files import SeenHistory
 from recovery.audit.mirror_copies import (
     GivenOut,
     JudgedCopies,
@@ -37,11 +38,11 @@ Expected = dict[frozenset[Any], frozenset[Any]]
 """Parts of a cut transaction (partition, first, last, missing from), and where it is absent."""
 
 
-NOTHING = GivenOut({}, frozenset(), whole=True)
+NOTHING = GivenOut({}, frozenset())
 
 
 def gave(highest: Mapping[int, int], *named: tuple[TopicPartition, int, int]) -> GivenOut:
-    return GivenOut(highest, frozenset(named), whole=True)
+    return GivenOut(highest, frozenset(named))
 
 
 @dataclass
@@ -71,10 +72,14 @@ class Copied(Noted):
             if owner == self.owners[number]:
                 yield n, named, wrote
 
-    def is_only(self, number: int, partition: TopicPartition) -> bool:
-        """Under v1 no later decision of the id names the partition, which its data may be of."""
+    def is_known(self, number: int, partition: TopicPartition, end: int) -> bool:
+        """Open data has a marker of its id before it, and under v1 no second decision after it."""
+        begin, _ = self.noted[number][2][partition]
+        [pid] = {h.producer_id for h in self.whole[partition] if h.base_offset == begin}
+        marks = (h for h in self.whole[partition] if h.is_control and h.base_offset < end)
         later = (partition in named for n, named, _ in self.of_same_id(number) if n > number)
-        return self.version >= 2 or not any(later)
+        is_tied = any(h.producer_id == pid for h in marks)
+        return is_tied and (self.version >= 2 or not any(later))
 
     def expected(self, ends: Mapping[TopicPartition, int]) -> Expected:
         found: Expected = {}
@@ -88,7 +93,7 @@ class Copied(Noted):
                 there = [h for h in mine if h.base_offset < ends[p]]
                 data = [h for h in there if not h.is_control]
                 ended = any(h.is_control for h in there)
-                if data and not ended and not self.is_only(number, p):
+                if data and not ended and not self.is_known(number, p, ends[p]):
                     continue
                 if data:
                     first, last = data[0].base_offset, data[-1].last_offset
@@ -151,8 +156,8 @@ def test_a_copy_that_ends_anywhere_shows_what_is_cut_and_nothing_else(
     known = SourceDecisions(world.covered(), world.now, 0)
     found = cut_in_copies(known, world.read(5), ends, NOTHING)
     assert cuts(found) == world.expected(ends)
-    whys = {part.why for part in found.cut.unproven}
-    assert whys <= ({"no-copies"} if version == 2 else {"no-copies", "undecided"})
+    unknown = [part for part in found.cut.unproven if part.why != "no-copies"]
+    assert {part.why for part in unknown} <= {"undecided", "own-producer"}
     # what is open in a copy was decided in the source, as this says
     for one in found.open:
         [outcome] = {
@@ -161,18 +166,15 @@ def test_a_copy_that_ends_anywhere_shows_what_is_cut_and_nothing_else(
             if (at := wrote.get(one.topic_partition)) and at[0] <= one.start_offset < at[1]
         }
         assert one.decision.outcome == outcome
+    # or it is named as unknown, and nothing else is
+    kept = [one for by_id in world.read(5).values() for of in by_id.values() for one in of]
+    opened = [one for one in kept if one.mark is None]
+    assert len(found.open) + sum(part.transactions for part in unknown) == len(opened)
     # an id that the mirror's own coordinators have given out proves nothing
     doubted = cut_in_copies(
         known, world.read(5), ends, gave(dict.fromkeys((100, 101, 102), 32_767))
     )
     assert (doubted.cut.cut, doubted.open) == ((), ())
-    # where ids may have expired, only a partition with another copy of the id says whose it is
-    expired = cut_in_copies(known, world.read(5), ends, GivenOut({}, frozenset(), whole=False))
-    assert set(expired.open) == {
-        one
-        for one in found.open
-        if any(e.mark for e in world.read(5)[one.topic_partition][one.producer_id])
-    }
 
 
 def ended(epoch: int, first: int, at: int, outcome: str = "commit") -> Ending:
@@ -202,11 +204,20 @@ def made() -> Coverage:
     return replace(decided(9, 100, 120, P0, P1), whole=True)
 
 
+def twice() -> Coverage:
+    """Such a commit and an earlier one, whose marker TIED has."""
+    first = replace(made().decisions[0], offset=5, timestamp=40, completed_at=60)
+    return replace(made(), decisions=(first, *made().decisions))
+
+
+TIED = [ended(3, 0, 50), Ending(Data(3, 6, 8, 95), None)]
+
+
 def test_data_without_its_marker_is_nothing_to_a_reader() -> None:
-    found = judged([made()], copies(HERE, OPEN))
-    assert cuts(found) == {frozenset({(P0, 0, 4, None), (P1, 0, 4, 0)}): frozenset()}
+    found = judged([twice()], copies(HERE, TIED))
+    assert cuts(found) == {frozenset({(P0, 0, 4, None), (P1, 6, 8, 6)}): frozenset()}
     [one] = found.open
-    assert (one.topic_partition, one.start_offset, one.decision.outcome) == (P1, 0, "commit")
+    assert (one.topic_partition, one.start_offset, one.decision.outcome) == (P1, 6, "commit")
 
 
 def test_a_marker_of_another_time_is_another_producers() -> None:
@@ -269,8 +280,8 @@ def test_what_retention_took_in_the_mirror_is_not_missing() -> None:
 
 
 def test_an_id_given_out_here_is_the_sources_only_above_its_last_epoch() -> None:
-    assert judged([made()], copies(HERE, OPEN), gave({7: 3})).cut.cut == ()
-    assert len(judged([made()], copies(HERE, OPEN), gave({7: 2})).cut.cut) == 1
+    assert judged([twice()], copies(HERE, TIED), gave({7: 3})).cut.cut == ()
+    assert len(judged([twice()], copies(HERE, TIED), gave({7: 2})).cut.cut) == 1
 
 
 def test_what_the_bundle_does_not_know_is_not_the_mirrors_own_by_its_id_alone() -> None:
@@ -285,17 +296,11 @@ def test_what_the_bundle_does_not_know_is_not_the_mirrors_own_by_its_id_alone() 
             assert bool(found.cut.unproven) is not is_own
 
 
-def test_open_data_alone_is_not_the_sources_where_the_mirror_forgot_ids() -> None:
-    """Its coordinators' logs are compacted: the id may have been one of theirs."""
-    forgot = replace(NOTHING, whole=False)
-    found = judged([made()], copies(HERE, OPEN), forgot)
-    assert (found.open, found.cut.cut) == ((), ())
-    assert doubts(found.cut)[P1, "own-producer"] == 1
-    before = replace(made().decisions[0], offset=5, timestamp=40, completed_at=60)
-    both = replace(made(), decisions=(before, *made().decisions))
-    older = ended(3, 0, 50)
-    found = judged([both], copies([older], [older, Ending(Data(3, 6, 8, 95), None)]), forgot)
-    assert [one.topic_partition for one in found.open] == [P1]
+def test_open_data_alone_is_not_the_sources() -> None:
+    """The id may have been one of the mirror's, whose coordinators forgot it."""
+    alone = judged([made()], {P0: {7: HERE}, P1: {7: OPEN}})
+    assert (alone.open, alone.cut.cut) == ((), ())
+    assert doubts(alone.cut)[P1, "own-producer"] == 1
 
 
 def test_what_the_bundle_does_not_know_is_unknown() -> None:
@@ -371,18 +376,9 @@ def test_a_state_names_the_epochs_of_its_data(record: StateRecord, epochs: set[i
     assert given_out([StateLog(0, (record,), 0)]).named == {(P0, 5, e) for e in epochs}
 
 
-def test_ids_can_be_missing_from_a_log_that_lacks_records() -> None:
-    whole = StateLog(0, (), 0)
-    assert given_out([whole]).whole
-    for lacks in (replace(whole, whole_from=9), replace(whole, former=(whole,))):
-        assert not given_out([whole, lacks]).whole
-
-
 def test_a_state_partition_that_the_bundle_lacks_is_named() -> None:
     denied = StateLog(4, (), 0, error="TOPIC_AUTHORIZATION_FAILED")
-    history = SimpleNamespace(
-        everything=True, partitions=5, missing=(), logs=(StateLog(3, (), 0), denied)
-    )
+    history = SeenHistory(5, (StateLog(3, (), 0), denied), (), everything=True)
     audit = _OfBundle(
         cast("Any", SimpleNamespace(history=history)), *cast("tuple[Any, Any, Any]", (None,) * 3)
     )
