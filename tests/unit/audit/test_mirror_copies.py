@@ -303,6 +303,16 @@ def test_open_data_alone_is_not_the_sources() -> None:
     assert doubts(alone.cut)[P1, "own-producer"] == 1
 
 
+def test_a_marker_that_may_be_the_mirrors_own_ties_nothing_to_the_source() -> None:
+    """The id has a higher epoch in the source than the mirror knows; the marker has not."""
+    first, second = twice().decisions
+    raised = replace(twice(), decisions=(first, replace(second, producer_epoch=4)))
+    held = {P1: {7: [TIED[0], Ending(Data(4, 6, 8, 95), None)]}}
+    assert len(judged([raised], held).open) == 1
+    found = judged([raised], held, gave({7: 3}))
+    assert (found.open, doubts(found.cut)[P1, "own-producer"]) == ((), 2)
+
+
 def test_what_the_bundle_does_not_know_is_unknown() -> None:
     late = Ending(Data(3, 6, 9, 1_100), Mark(10, "commit", 3, 0, 1_100))
     opened = Ending(Data(3, 11, 12, 1_200), None)
