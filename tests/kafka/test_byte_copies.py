@@ -296,6 +296,8 @@ def test_when_the_source_is_gone_its_bundle_names_what_is_cut(it: Reading, link:
     [opened] = link.audit("--from", str(bundle)).json["open"]
     assert (opened["outcome"], opened["proven"]) == ("commit", False)
     assert "only the source's log proves" in opened["because"]
+    refused = link.resolve("commit", source=str(bundle))
+    assert (refused.status, "a bundle has no log to compare" in refused.text) == (2, True)
     done = eoctl(*shlex.split(opened["command"])[1:], *FAST, "--execute", "--yes", env=link.env)
     assert done.status == 0, done.text
     assert values(link.b, link.mirror, 1) == values(link.a, link.topic, 1)

@@ -1,11 +1,13 @@
 """Resolve a byte copy of another cluster's transaction as that cluster decided it."""
 
+from pathlib import Path
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.copied import InSource, compared_with_source
 from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.operations.restart.origin import opened_origin
+from eoctl.stores.bundle_files import is_bundle
 from recovery.change.plan import Step
 from recovery.diagnose.copied import why_proven, why_unproven
 from recovery.errors import IncompleteError, RefusedError, UsageError
@@ -93,6 +95,12 @@ async def observed(mirror: Cluster, step: Step) -> dict[str, Any]:
 
 
 async def _compared(mirror: Cluster, context: str, topic: str, about: OpenTransaction) -> Proof:
+    if is_bundle(Path(context)):
+        raise UsageError(
+            "a bundle has no log to compare",
+            where="--from-cluster",
+            remedy="`eoctl audit mirror-transactions --from` says what was decided by it",
+        )
     async with opened_origin(context, mirror.deadline) as source:
         if source.cluster_id == mirror.cluster_id:
             raise UsageError(
