@@ -2,6 +2,8 @@
 source decided it, and what is cut if only a bundle of the source is left.
 """
 
+import asyncio
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from eoctl.operations.audit.mirror_rows import cut_row, unproven
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.audit.transactions import endings_of
 from eoctl.operations.diagnose.copied import compared_with_source
-from eoctl.operations.diagnose.judging import diagnose
+from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.history_answer import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.offline import Offline
@@ -39,15 +41,16 @@ from recovery.facts import Missing, TopicPartition
 from recovery.inspect.history import StateLog
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.quoting import some
-from recovery.remedy.repairs import MAX_EPOCH, refusal_of
+from recovery.remedy.repairs import MAX_EPOCH, NEVER_KNOWN, refusal_of, undecided_refused
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import Bound
 from recovery.times import rfc3339
-from recovery.values import Value, replace
+from recovery.values import Value
 
 WATERMARK = Bound("hw", "hw")
 PAUSE_SECONDS = 5.0
 """Between two looks at what may be open without an owner."""
+_NOT_OWNED = ("unknown", "orphan")
 
 
 class MirrorTransactionsRequest(Value):
@@ -88,38 +91,65 @@ async def open_copies(
 ) -> tuple[list[MirrorOpenRow], list[Missing]]:
     """Return what is open in the mirror without an owner there, as the source's log decides it.
 
-    What a coordinator of the mirror owns is its replicator's, and left out.
+    What a coordinator of the mirror owns is its replicator's, and left out. The mirror is asked
+    again after the source was read: what it ended meanwhile is left out too.
     """
     scope = Scope(tuple(parse_selector(copy) for copy in names.values()))
-    judged = await diagnose(mirror, scope, Settings(), pause=PAUSE_SECONDS) if names else None
-    if judged is None:
+    diagnosis = await diagnose(mirror, scope, Settings(), pause=PAUSE_SECONDS) if names else None
+    if diagnosis is None:
         return [], []
-    topics = {copy: topic for topic, copy in names.items()}
+    began, topics = time.monotonic(), {copy: topic for topic, copy in names.items()}
+    missing = list(diagnosis.missing)
+    may_be = [one for one in diagnosis.judged if _may_be_decided_there(one)]
+    read = {
+        one.about: await _of_source(source, mirror, one.about, topics[one.about.topic], request)
+        for one in may_be
+    }
+    if may_be:
+        await asyncio.sleep(max(0.0, began + PAUSE_SECONDS - time.monotonic()))
+        may_be = [one for one in await look_again(mirror, may_be, Settings()) if one is not None]
     rows: list[MirrorOpenRow] = []
-    missing = list(judged.missing)
-    for one in judged.judged:
-        about, topic = one.about, topics[one.about.topic]
+    for one in [*(one for one in diagnosis.judged if one.about not in read), *may_be]:
+        found = read.get(one.about)
         if (kept := _kept_here(one)) is not None:
-            missing += [_unknown(about, kept)] if one.verdict.name == "unknown" else []
-            continue
-        try:
-            found = await compared_with_source(source, mirror, about, topic)
-        except EoctlError as error:
-            missing.append(_unknown(about, error.sentence))
-            continue
-        if found.copied.outcome is None:
-            missing.append(_unknown(about, "; ".join(why_unproven(found.copied))))
-            continue
-        text = why_proven(about, found.copied)
-        rows.append(_open_row(about, topic, found.copied.outcome, text, request))
+            # what has an owner here is decided here
+            missing += [_unknown(one.about, kept)] if one.verdict.name in _NOT_OWNED else []
+        elif isinstance(found, MirrorOpenRow):
+            rows.append(found)
+        elif found is not None:
+            missing.append(found)
     return rows, missing
 
 
+def _may_be_decided_there(judged: Judged) -> bool:
+    """Return True if nobody in the mirror decides it, as far as one look shows."""
+    about, verdict = judged.about, judged.verdict
+    undecided = verdict.name == "orphan" or verdict.rule in NEVER_KNOWN
+    return undecided and None not in (about.producer_id, about.start_offset)
+
+
+async def _of_source(
+    source: Cluster,
+    mirror: Cluster,
+    about: OpenTransaction,
+    topic: str,
+    request: MirrorTransactionsRequest,
+) -> MirrorOpenRow | Missing:
+    """Return the row of an open transaction that the source decided, or why it is unknown."""
+    try:
+        found = await compared_with_source(source, mirror, about, topic, request.skew)
+    except EoctlError as error:
+        return _unknown(about, error.sentence)
+    if found.copied.outcome is None:
+        return _unknown(about, "; ".join(why_unproven(found.copied)))
+    return _open_row(about, topic, found.copied.outcome, why_proven(about, found.copied), request)
+
+
 def _kept_here(judged: Judged) -> str | None:
-    """Return why the source's decision does not count yet, by the rule of `txn resolve`."""
-    verdict = judged.verdict
-    why = refusal_of(replace(verdict, samples=2), "resolve", by_source=True)
-    if why is None and judged.about.start_offset is None:
+    """Return why the source's decision does not count, by the rules of `txn resolve`."""
+    verdict, about = judged.verdict, judged.about
+    why = refusal_of(verdict, "resolve", by_source=True) or undecided_refused(judged)
+    if why is None and None in (about.producer_id, about.start_offset):
         why = "where it begins was not seen"
     return None if why is None else f"{verdict.rule}: {why}; {verdict.remedy.does}"
 
@@ -138,7 +168,10 @@ def _open_row(
     because: str,
     request: MirrorTransactionsRequest,
 ) -> MirrorOpenRow:
-    """Return the row, with the command that ends it: proven if the source is a cluster."""
+    """Return the row, with the command that ends it: proven if the source is a cluster.
+
+    Left out is --link-is-stopped, which only the operator can say.
+    """
     source = request.source
     assert about.producer_id is not None
     assert about.start_offset is not None
@@ -149,6 +182,8 @@ def _open_row(
     else:
         argv += ["--from-cluster", source.name or "CONTEXT"]
         argv += [] if topic == about.topic else ["--from-topic", topic]
+        usual = request.skew == Settings().clock_skew
+        argv += [] if usual else ["--clock-skew", f"{request.skew}ms"]
     return MirrorOpenRow(
         topic=topic,
         partition=about.partition,
