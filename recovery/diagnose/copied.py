@@ -148,15 +148,29 @@ def why_unproven(copied: Copied) -> tuple[str, str]:
 
 
 def why_proven(about: OpenTransaction, copied: Copied) -> str:
-    """Return what proves the outcome, as a sentence."""
+    """Return what proves the outcome, as a sentence. Only with an outcome."""
     assert copied.marker is not None
     assert copied.decision is not None
-    batches = counted(copied.compared, "batch", "batches")
-    text = (
-        f"{batches} of producer id {about.producer_id} from offset {about.start_offset} on are "
-        f"the same in the source's log, which ends them at offset {copied.marker.offset} with the "
-        f"{copied.outcome} that its coordinator decided for {copied.decision.transactional_id}"
+    text = f"of producer id {about.producer_id} from offset {about.start_offset} on"
+    return same_and_decided(
+        text,
+        copied.decision.outcome,
+        copied.decision.transactional_id,
+        copied.compared,
+        copied.missing,
+        copied.marker.offset,
     )
-    if copied.missing:
-        text += f", after {counted(copied.missing, 'more record')} that the mirror lacks"
+
+
+def same_and_decided(
+    whose: str, outcome: str, transactional_id: str, batches: int, missing: int, marker_offset: int
+) -> str:
+    """Return what proves an outcome, as a sentence. whose: the batches."""
+    text = (
+        f"{counted(batches, 'batch', 'batches')} {whose} are the same in the source's log, which "
+        f"ends them at offset {marker_offset} with the {outcome} that its coordinator decided for "
+        f"{transactional_id}"
+    )
+    if missing:
+        text += f", after {counted(missing, 'more record')} that the mirror lacks"
     return text

@@ -34,11 +34,11 @@ from recovery.audit.mirror_copies import (
     given_out,
 )
 from recovery.audit.transaction_facts import Endings, coverage
-from recovery.diagnose.copied import why_proven, why_unproven
+from recovery.diagnose.copied import Copied, why_unproven
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import Missing, TopicPartition
-from recovery.inspect.history import StateLog
+from recovery.inspect.history import Decision, StateLog
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.quoting import some
 from recovery.remedy.repairs import MAX_EPOCH, NEVER_KNOWN, refusal_of, undecided_refused
@@ -140,9 +140,9 @@ async def _of_source(
         found = await compared_with_source(source, mirror, about, topic, request.skew)
     except EoctlError as error:
         return _unknown(about, error.sentence)
-    if found.copied.outcome is None:
+    if found.copied.decision is None:
         return _unknown(about, "; ".join(why_unproven(found.copied)))
-    return _open_row(about, topic, found.copied.outcome, why_proven(about, found.copied), request)
+    return _open_row(about, topic, found.copied.decision, request, found.copied)
 
 
 def _kept_here(judged: Judged) -> str | None:
@@ -164,15 +164,15 @@ def _unknown(about: OpenTransaction, why: str) -> Missing:
 def _open_row(
     about: OpenTransaction,
     topic: str,
-    outcome: str,
-    because: str,
+    decision: Decision,
     request: MirrorTransactionsRequest,
+    copied: Copied | None = None,
 ) -> MirrorOpenRow:
-    """Return the row, with the command that ends it: proven if the source is a cluster.
+    """Return the row, with the command that ends it. copied: by which it is proven.
 
     Left out is --link-is-stopped, which only the operator can say.
     """
-    source = request.source
+    source, outcome = request.source, decision.outcome
     assert about.producer_id is not None
     assert about.start_offset is not None
     argv = ["eoctl", "txn", "resolve", about.name, "--pid", str(about.producer_id)]
@@ -191,8 +191,11 @@ def _open_row(
         producer_id=about.producer_id,
         start_offset=about.start_offset,
         outcome=outcome,
-        proven=source is not None,
-        because=because,
+        proven=copied is not None,
+        transactional_id=decision.transactional_id,
+        same_batches=copied.compared if copied else None,
+        missing_records=copied.missing if copied else None,
+        marker_offset=copied.marker.offset if copied and copied.marker else None,
         command=command([*argv, *request.cluster.argv]),
     )
 
@@ -297,9 +300,4 @@ class _OfBundle:
     def _open(self, one: OpenCopy, names: Mapping[str, str]) -> MirrorOpenRow:
         assert one.decision is not None
         about = OpenTransaction(names[one.topic], one.partition, one.producer_id, one.start_offset)
-        name = one.decision.transactional_id
-        text = (
-            f"the bundle says that {name} decided {one.decision.outcome} for this producer id and "
-            "epoch here; that these are its records only the source's log proves"
-        )
-        return _open_row(about, one.topic, one.decision.outcome, text, self._asked)
+        return _open_row(about, one.topic, one.decision, self._asked)

@@ -11,13 +11,16 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit import mirror_copies
 from eoctl.operations.audit.mirror_copies import MirrorTransactionsRequest, open_copies
 from eoctl.operations.diagnose.copied import InSource
+from eoctl.render.columns.audit import MIRROR_TRANSACTIONS
 from eoctl.settings.context import Context
+from recovery.answers import Answer
 from recovery.audit.audit_rows import MirrorOpenRow
 from recovery.diagnose.copied import Copied
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, TopicPartition
 from recovery.inspect.history import Decision, Marker
 from recovery.inspect.observation import OpenTransaction
+from recovery.values import replace
 
 ABOUT = OpenTransaction("copy", 0, 7, 40)
 DECISION = Decision("app", "commit", 7, 4, (TopicPartition("t", 0),), 0, 12, 990, 2, 900, 1_010)
@@ -97,6 +100,7 @@ def test_what_nobody_in_the_mirror_owns_ends_as_the_source_decided(
 ) -> None:
     [row], missing = listed(monkeypatch, one(samples=1), one())
     assert (row.outcome, row.proven, missing) == ("commit", True, [])
+    assert (row.transactional_id, row.same_batches, row.marker_offset) == ("app", 2, 90)
     assert row.command == (
         "eoctl txn resolve copy:0 --pid 7 --start-offset 40 --outcome commit --from-cluster a "
         "--from-topic t --context b"
@@ -106,6 +110,28 @@ def test_what_nobody_in_the_mirror_owns_ends_as_the_source_decided(
     assert "--clock-skew 100ms" in row.command
     # only the operator knows it
     assert "--link-is-stopped" not in row.command
+
+
+def test_a_list_of_them_says_why_and_what_must_be_done_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [proven], _ = listed(monkeypatch, one(samples=1), one())
+    by_bundle = replace(proven, proven=False, same_batches=None, missing_records=None)
+    [first, command, second, _, last] = below(proven, by_bundle)
+    assert first == (
+        "open in the mirror: copy:0 producer id 7: 2 batches from offset 40 on are the same in the "
+        "source's log, which ends them at offset 90 with the commit that its coordinator decided "
+        "for app"
+    )
+    assert command == f"  {proven.command}"
+    assert "only the source's log proves" in second
+    assert last.startswith("Stop the link first")
+    assert len(below(by_bundle)) == 2
+
+
+def below(*rows: MirrorOpenRow) -> list[str]:
+    answer = SimpleNamespace(extra={"open": [row.json_values() for row in rows]})
+    return list(MIRROR_TRANSACTIONS.below(cast("Answer", answer)))
 
 
 def test_a_link_that_was_only_behind_has_ended_it_meanwhile(
