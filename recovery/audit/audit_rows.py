@@ -359,8 +359,18 @@ class MirrorOpenRow(HasPartition, Row):
         str | None, Meta(description="commit or abort, as the source decided; null: not known")
     ]
     proven: Annotated[bool, Meta(description="by the same batches in the source's log")]
-    because: str
-    command: Annotated[str | None, Meta(description="that ends it; null: none yet")]
+    transactional_id: Annotated[str, Meta(description="that decided it, in the source")]
+    same_batches: Annotated[
+        int | None, Meta(description="of its producer in both logs; null: nothing was compared")
+    ]
+    missing_records: Annotated[
+        int | None, Meta(description="that the source has before its marker, and the mirror lacks")
+    ]
+    marker_offset: Annotated[int | None, Meta(description="of the source's marker")]
+    command: Annotated[
+        str | None,
+        Meta(description="that ends it, without --link-is-stopped, which is yours to say"),
+    ]
 
 
 class MirrorTransactionRow(Row):

@@ -6,13 +6,13 @@ the mirror would have got. It counts only after the very batches that the mirror
 log, a recreated topic or a producer of the mirror's own cluster with an equal id has others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from recovery.inspect.history import Marker
+from recovery.inspect.history import Decision, Marker
 from recovery.inspect.observation import OpenTransaction
 from recovery.plurals import counted
-from recovery.values import Value
+from recovery.values import Value, replace
 
 CopyDoubt = Literal[
     "start-not-there",
@@ -20,19 +20,23 @@ CopyDoubt = Literal[
     "ended-before",
     "epochs-differ",
     "open-in-source",
+    "decisions-not-read",
+    "order-unclear",
+    "ours",
     "foreign-marker",
     "decision-gone",
-    "decisions-not-read",
 ]
 
 
 class CopiedBatch(NamedTuple):
-    """A data batch of one producer. digest: of all its bytes after offset, length and epoch."""
+    """A data batch of one producer. timestamp: the newest record's, ms. digest: of all its bytes
+    after offset, length and leader epoch."""
 
     base_offset: int
     last_offset: int
     producer_epoch: int
     records: int
+    timestamp: int
     digest: bytes
 
 
@@ -41,7 +45,7 @@ class Copied(Value):
 
     outcome: commit or abort, None = nothing is proven, because of `doubt`. at: the offset at which
     the doubt arises, None = at none. compared: equal batches. missing: records that the source has
-    before its marker, and the mirror does not. marker: the source's, None = none was found.
+    before its marker, and the mirror does not. marker, decision: the source's, None = none found.
     """
 
     outcome: str | None
@@ -50,46 +54,64 @@ class Copied(Value):
     compared: int = 0
     missing: int = 0
     marker: Marker | None = None
+    decision: Decision | None = None
 
 
-def judge_copy(
-    start_offset: int,
-    mine: Sequence[CopiedBatch],
-    theirs: Sequence[CopiedBatch],
-    marker: Marker | None,
-) -> Copied:
-    """Return what the source proves of the mirror's open transaction.
+class Comparison:
+    """Compares one producer's batches of two logs, in their order, and keeps none of them.
 
-    mine: the producer's batches in the mirror from start_offset to the log's end. theirs: those in
-    the source from the same offset up to `marker`, which is the producer's first one after it, with
-    its origin; None: the log has none.
+    newest: time of the newest batch in the source, ms.
     """
-    if not mine or mine[0].base_offset != start_offset:
-        return Copied(None, "start-not-there", start_offset)
-    for number, batch in enumerate(mine):
-        if marker is not None and marker.offset < batch.base_offset:
-            return Copied(None, "ended-before", marker.offset, number, marker=marker)
-        if number == len(theirs) or theirs[number] != batch:
-            return Copied(None, "not-the-same", batch.base_offset, number)
-    missing = sum(batch.records for batch in theirs[len(mine) :])
-    epochs = {batch.producer_epoch for batch in theirs}
-    doubt: CopyDoubt | None = "epochs-differ" if len(epochs) > 1 else _doubt(marker)
-    outcome = None if doubt or marker is None else marker.outcome
-    at = None if marker is None else marker.offset
-    return Copied(outcome, doubt, at, len(mine), missing, marker)
+
+    def __init__(self, start_offset: int) -> None:
+        self._start = start_offset
+        self._epoch: int | None = None
+        self._epochs_differ = False
+        self._compared = self._missing = self.newest = 0
+
+    def differs(self, mine: CopiedBatch, theirs: CopiedBatch | Marker | None) -> Copied | None:
+        """Take the next of both logs; return the doubt if they are not the same.
+
+        theirs: the source's next batch or marker from the same offset on; None = its log ends.
+        """
+        if not self._compared and mine.base_offset != self._start:
+            return Copied(None, "start-not-there", self._start)
+        if isinstance(theirs, Marker) and theirs.offset < mine.base_offset:
+            return Copied(None, "ended-before", theirs.offset, self._compared, marker=theirs)
+        if theirs != mine:
+            return Copied(None, "not-the-same", mine.base_offset, self._compared)
+        self._compared += 1
+        self._see(mine)
+        return None
+
+    def goes_on(self, theirs: CopiedBatch) -> None:
+        """Take a batch of the source after all that the mirror has."""
+        self._missing += theirs.records
+        self._see(theirs)
+
+    def ended(self, marker: Marker | None) -> Copied:
+        """Return the result without a decision: the source's marker, or why it proves nothing."""
+        if not self._compared:
+            return Copied(None, "start-not-there", self._start)
+        if marker is None:
+            return Copied(None, "open-in-source", None, self._compared, self._missing)
+        marker = replace(marker, data_epoch=self._epoch)
+        doubt: CopyDoubt = "epochs-differ" if self._epochs_differ else "decisions-not-read"
+        return Copied(None, doubt, marker.offset, self._compared, self._missing, marker)
+
+    def _see(self, batch: CopiedBatch) -> None:
+        self._epochs_differ |= self._epoch not in (None, batch.producer_epoch)
+        self._epoch = batch.producer_epoch
+        self.newest = max(self.newest, batch.timestamp)
 
 
-def _doubt(marker: Marker | None) -> CopyDoubt | None:
-    if marker is None:
-        return "open-in-source"
-    if marker.origin == "foreign":
-        return "foreign-marker"
-    if marker.origin == "decision-gone":
-        return "decision-gone"
-    return None if marker.origin in ("decided", "ours") else "decisions-not-read"
+def decided(copied: Copied, decision: Decision) -> Copied:
+    """Return the comparison as proven by the decision on the source's marker."""
+    return replace(copied, outcome=decision.outcome, doubt=None, decision=decision)
 
 
 _ELSEWHERE = "if its outcome is known from elsewhere: `txn resolve --without-proof`"
+_COMPARE = "compare the two logs with `eoctl audit mirror`: first learn whose records these are"
 _WHY: Mapping[CopyDoubt, str] = {
     "start-not-there": "its first batch, at offset {at}, is no longer in the mirror's log",
     "not-the-same": "the source's log does not hold the same batch at offset {at}: this is no "
@@ -97,17 +119,25 @@ _WHY: Mapping[CopyDoubt, str] = {
     "ended-before": "the source's log ended it at offset {at}, before records of it in the mirror",
     "epochs-differ": "its records bear several producer epochs: they are of several transactions",
     "open-in-source": "it is open in the source too: its own coordinator decides it",
+    "decisions-not-read": "who decided the source's marker at offset {at} could not be read",
+    "order-unclear": "which decision the source's marker at offset {at} is of is not certain: "
+    "another one may be on these records",
+    "ours": "eoctl wrote the source's marker at offset {at} from this host, and no decision there "
+    "is certain to be its",
     "foreign-marker": "no coordinator decided the source's marker at offset {at}: another tool "
     "wrote it",
     "decision-gone": "the source's log ends it with a marker at offset {at}, and the decision is "
     "no longer in its __transaction_state",
-    "decisions-not-read": "who decided the source's marker at offset {at} could not be read",
 }
 _REMEDIES: Mapping[CopyDoubt, str] = {
-    "ended-before": "compare the two logs with `eoctl audit mirror`",
+    "not-the-same": _COMPARE,
+    "ended-before": _COMPARE,
+    "epochs-differ": _COMPARE,
     "open-in-source": "see `eoctl why` there, and end it there first",
     "decisions-not-read": "grant READ on __transaction_state there, or wait until each of its "
     "partitions has a leader",
+    "order-unclear": "see `eoctl txn history --pid` there; if the brokers' clocks differ less than "
+    "--clock-skew says, lower it; " + _ELSEWHERE,
 }
 
 
@@ -118,14 +148,29 @@ def why_unproven(copied: Copied) -> tuple[str, str]:
 
 
 def why_proven(about: OpenTransaction, copied: Copied) -> str:
-    """Return what proves the outcome, as a sentence."""
+    """Return what proves the outcome, as a sentence. Only with an outcome."""
     assert copied.marker is not None
-    batches = counted(copied.compared, "batch", "batches")
-    text = (
-        f"{batches} of producer id {about.producer_id} from offset {about.start_offset} on are "
-        f"the same in the source's log, which ends them at offset {copied.marker.offset} with the "
-        f"{copied.outcome} that its coordinator decided"
+    assert copied.decision is not None
+    text = f"of producer id {about.producer_id} from offset {about.start_offset} on"
+    return same_and_decided(
+        text,
+        copied.decision.outcome,
+        copied.decision.transactional_id,
+        copied.compared,
+        copied.missing,
+        copied.marker.offset,
     )
-    if copied.missing:
-        text += f", after {counted(copied.missing, 'more record')} that the mirror lacks"
+
+
+def same_and_decided(
+    whose: str, outcome: str, transactional_id: str, batches: int, missing: int, marker_offset: int
+) -> str:
+    """Return what proves an outcome, as a sentence. whose: the batches."""
+    text = (
+        f"{counted(batches, 'batch', 'batches')} {whose} are the same in the source's log, which "
+        f"ends them at offset {marker_offset} with the {outcome} that its coordinator decided for "
+        f"{transactional_id}"
+    )
+    if missing:
+        text += f", after {counted(missing, 'more record')} that the mirror lacks"
     return text

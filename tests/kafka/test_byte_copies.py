@@ -32,6 +32,8 @@ from tests.kafka.remedying import read_committed
 from tests.kafka.test_failover import World
 from tests.share import only_here
 
+SKEW = ("--clock-skew", "100ms")
+"""The two labs are on one host: their brokers have one clock."""
 VERIFIED = NOT_NOW | {"INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE"}
 """Brokers take the new setting a moment later."""
 
@@ -101,12 +103,12 @@ class Link(World):
 
     def resolve(self, outcome: str, *words: str, source: str = "a", partition: int = 1) -> Ran:
         which = ("--pid", str(self.pid), "--start-offset", str(self.start), "--outcome", outcome)
-        found = ("--from-cluster", source, "--from-topic", self.topic)
+        found = ("--from-cluster", source, "--from-topic", self.topic, "--link-is-stopped")
         where = f"{self.mirror}:{partition}"
-        return self.eoctl("txn", "resolve", where, *which, *found, *FAST, *words)
+        return self.eoctl("txn", "resolve", where, *which, *found, *SKEW, *FAST, *words)
 
     def audit(self, *words: str) -> Ran:
-        named = words or ("--context", "a")
+        named = words or ("--context", "a", *SKEW)
         ran = eoctl(
             *("audit", "mirror-transactions", self.topic, *self.names),
             *("--mirror-context", "b", "-o", "json", *named),
@@ -114,17 +116,26 @@ class Link(World):
         )
         return as_published(ran, "audit-mirror-transactions")
 
-    async def write(self, outcome: str | None, version: int, lacking: Mapping[int, int]) -> None:
+    async def write(
+        self,
+        outcome: str | None,
+        version: int,
+        lacking: Mapping[int, int],
+        *,
+        equal: bool = False,
+    ) -> None:
         """A committed transaction on both partitions, and one that ends so (None: it stays open).
 
-        lacking: by partition, how many of the last batches the mirror does not get.
+        lacking: by partition, how many of the last batches the mirror does not get. equal: an id of
+        the mirror's own cluster, which is idle, has the producer id too.
         """
         async with (
             Client.of(self.a.client_properties()) as a,
             Client.of(self.b.client_properties()) as b,
         ):
             await b.until(lambda: b.coordinator("any"))  # without one nobody says who owns nothing
-            owner = await self._owner(a, version)
+            made = self._equal_owner(a, b, version) if equal else self._owner(a, version)
+            owner = await made
             for number in range(2):
                 for size in (3, 2):
                     for partition in range(2):
@@ -135,6 +146,7 @@ class Link(World):
                             self.start = at if partition == 1 else self.start
                 if number == 0:
                     await owner.commit()
+                    await asyncio.sleep(0.3)  # under v1 the time tells the two apart
                 elif outcome is not None:
                     await owner.end(commit=outcome == "commit")
                     await owner.completed()
@@ -156,6 +168,20 @@ class Link(World):
                 self.pid = owner.producer_id
                 return owner
         raise AssertionError("every id is small")
+
+    async def _equal_owner(self, a: Client, b: Client, version: int) -> Producer:
+        """Both clusters count from 0: the one that is behind gives out ids until both are equal."""
+        owner = own = None
+        for number in range(3_000):
+            if owner is None or (own is not None and own.producer_id > owner.producer_id):
+                made = await Producer.init(a, f"{self.topic}-{number}", version=version)
+                owner = made if made.producer_id < 1_000 else owner
+            else:
+                own = await Producer.init(b, f"{self.topic}-{number}", version=version)
+            if owner is not None and own is not None and owner.producer_id == own.producer_id:
+                self.pid = owner.producer_id
+                return owner
+        raise AssertionError("no id is equal")
 
 
 @pytest.fixture
@@ -192,9 +218,12 @@ def test_what_is_open_in_the_mirror_ends_as_the_source_decided(
     assert (opened["outcome"], opened["proven"]) == (outcome, True)
     cut = [[(p["partition"], p["missing_from"]) for p in row["partitions"]] for row in before.rows]
     assert cut == ([[(0, None), (1, link.start)]] if outcome == "commit" else [])
-    # the command that it prints, as it stands
+    # the command that it prints lacks what only the operator knows
     words = shlex.split(opened["command"])[1:]
-    done = eoctl(*words, *FAST, "--execute", "--yes", env=link.env)
+    refused = eoctl(*words, *FAST, "--execute", "--yes", env=link.env)
+    assert (refused.status, "--link-is-stopped" in refused.text) == (2, True)
+    assert values(link.b, link.mirror, 1) == mirrored
+    done = eoctl(*words, "--link-is-stopped", *FAST, "--execute", "--yes", env=link.env)
     assert done.status == 0, done.text
     if lacking == 1:
         assert values(link.b, link.mirror, 1) == values(link.a, link.topic, 1)
@@ -212,7 +241,7 @@ def test_the_page_of_byte_copies(it: Reading, link: Link) -> None:
     asyncio.run(link.write("commit", 2, {1: 1}))
     it.contexts({"dc1": link.a, "dc2": link.b})
     it.names |= {"orders:3": f"{link.mirror}:1", "3012": str(link.pid), "977": str(link.start)}
-    acts = ("--from-topic", link.topic, *FAST, "--execute", "--yes")
+    acts = ("--from-topic", link.topic, *FAST, "--execute", "--yes")  # of v2: no --clock-skew
     done = it.run("txn resolve", 0, None, *acts)
     assert "are the same in the source's log" in done.text
     assert values(link.b, link.mirror, 1) == values(link.a, link.topic, 1)
@@ -234,23 +263,46 @@ def test_nothing_else_proves_an_outcome(link: Link) -> None:
     assert bare.status == 2
 
     async def made_again() -> None:
-        async with Client.of(link.a.client_properties()) as a:
+        """The very batches, and an outcome that its coordinator decided at that epoch, by hand."""
+        source, mirror = TopicPartition(link.topic, 1), TopicPartition(link.mirror, 1)
+        async with (
+            Client.of(link.a.client_properties()) as a,
+            Client.of(link.b.client_properties()) as b,
+        ):
             await delete_topic(a, link.topic)
             await create_topic(a, link.topic, 2)
-            # the same id, values and offsets, and other epochs
-            owner = await link._owner(a, 2)
-            for number in range(2):
-                for size in (3, 2):
-                    records = [NewRecord(b"%d-%d" % (number, n)) for n in range(size)]
-                    await owner.send(link.topic, 1, records)
-                await owner.commit()
+            end = (await b.offsets(*mirror))[2]
+            await copy(b, a, mirror, source, end)
+            chunks, _ = await read_all(b.cluster, [Range(*mirror, 0, end)])
+            [first] = [
+                (h, c.records)
+                for c in chunks[mirror]
+                for h in batch_headers(c.records)
+                if h.is_control
+            ]
+            await a.until(lambda: _marked(a, source, *first), VERIFIED)
 
-    pid = link.pid
     asyncio.run(made_again())
-    link.pid = pid
     refused = link.resolve("commit", "--execute", "--yes")
-    assert (refused.status, "does not hold the same batch" in refused.text) == (3, True)
+    assert refused.status == 3, refused.text
+    assert "no coordinator decided the source's marker" in refused.text
     assert values(link.b, link.mirror, 1) == [b"0-0", b"0-1", b"0-2", b"0-0", b"0-1"]
+    found = link.audit()
+    assert found.json["open"] == []
+    assert "no coordinator decided the source's marker" in found.text
+
+
+async def _marked(a: Client, where: TopicPartition, h: BatchHeader, buffer: bytes) -> None:
+    await _mark(a, await a.leader(*where), where, h, buffer)
+
+
+def test_an_equal_producer_id_of_the_mirrors_own_cluster(link: Link) -> None:
+    """It is idle, and knows nothing of the records: it is shut out before the marker."""
+    asyncio.run(link.write("commit", 1, {1: 1}, equal=True))
+    done = link.resolve("commit", "--execute", "--yes")
+    assert done.status == 0, done.text
+    assert "has the source's producer id by chance" in done.text
+    assert values(link.b, link.mirror, 1) == values(link.a, link.topic, 1)
 
 
 def test_a_transaction_of_the_replicator_is_its_own_coordinators(link: Link) -> None:
@@ -295,7 +347,7 @@ def test_when_the_source_is_gone_its_bundle_names_what_is_cut(it: Reading, link:
     assert [p["missing_from"] for p in row["partitions"]] == [None, link.start]
     [opened] = link.audit("--from", str(bundle)).json["open"]
     assert (opened["outcome"], opened["proven"]) == ("commit", False)
-    assert "only the source's log proves" in opened["because"]
+    assert (opened["same_batches"], opened["marker_offset"]) == (None, None)
     refused = link.resolve("commit", source=str(bundle))
     assert (refused.status, "a bundle has no log to compare" in refused.text) == (2, True)
     done = eoctl(*shlex.split(opened["command"])[1:], *FAST, "--execute", "--yes", env=link.env)

@@ -177,6 +177,10 @@ def resolve(
     source_topic: Annotated[
         str | None, option("--from-topic TOPIC", "its name there [the same name]")
     ] = None,
+    link_is_stopped: Annotated[
+        bool,
+        option("--link-is-stopped", "nothing copies to this topic any more; with --from-cluster"),
+    ] = False,
 ) -> int:
     """Write the marker that a coordinator decided and that got lost. --execute acts.
 
@@ -185,7 +189,8 @@ def resolve(
     under a later open transaction (marker-lost, mixed) of an owner that will not come back: its
     coordinator commits that transaction, undecided records with it, before its deadline drops all.
     --from-cluster is for byte copies, as cluster links make them: the source's log must hold the
-    same batches at the same offsets, and end them with the marker that its coordinator decided.
+    same batches at the same offsets, and end them with the marker that its coordinator decided. It
+    goes with --link-is-stopped, which no log can show: stop the link or promote the topic first.
     """
     if outcome not in ("commit", "abort"):
         raise UsageError("must be commit or abort", where="--outcome")
@@ -196,8 +201,16 @@ def resolve(
         )
     if source is not None and (without_proof or owner_is_gone):
         raise UsageError("the source proves the outcome, or refuses", where="--from-cluster")
-    if source_topic is not None and source is None:
-        raise UsageError("goes with --from-cluster alone", where="--from-topic")
+    for given, name in ((source_topic, "--from-topic"), (link_is_stopped, "--link-is-stopped")):
+        if given and source is None:
+            raise UsageError("goes with --from-cluster alone", where=name)
+    if source is not None and not link_is_stopped:
+        raise UsageError(
+            "a link that still runs brings the source's own marker, and after this one the two "
+            "logs would differ",
+            where="--from-cluster",
+            remedy="stop the link or promote the topic here, then say so: --link-is-stopped",
+        )
     request = open_here.request(
         "resolve",
         outcome,

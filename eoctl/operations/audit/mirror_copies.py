@@ -2,6 +2,8 @@
 source decided it, and what is cut if only a bundle of the source is left.
 """
 
+import asyncio
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from eoctl.operations.audit.mirror_rows import cut_row, unproven
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.audit.transactions import endings_of
 from eoctl.operations.diagnose.copied import compared_with_source
-from eoctl.operations.diagnose.judging import diagnose
+from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.history_answer import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.offline import Offline
@@ -34,15 +36,15 @@ from recovery.audit.mirror_copies import (
     given_out,
 )
 from recovery.audit.transaction_facts import Endings, coverage
-from recovery.diagnose.copied import why_proven, why_unproven
+from recovery.diagnose.copied import Copied, why_unproven
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.transaction_state import MAX_EPOCH
-from recovery.inspect.history import StateLog
+from recovery.inspect.history import Decision, StateLog
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.quoting import some
-from recovery.remedy.repairs import refusal_of
+from recovery.remedy.repairs import NEVER_KNOWN, refusal_of, undecided_refused
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import Bound
 from recovery.times import rfc3339
@@ -51,6 +53,7 @@ from recovery.values import Value, replace
 WATERMARK = Bound("hw", "hw")
 PAUSE_SECONDS = 5.0
 """Between two looks at what may be open without an owner."""
+_NOT_OWNED = ("unknown", "orphan")
 
 
 class MirrorTransactionsRequest(Value):
@@ -91,38 +94,65 @@ async def open_copies(
 ) -> tuple[list[MirrorOpenRow], list[Missing]]:
     """Return what is open in the mirror without an owner there, as the source's log decides it.
 
-    What a coordinator of the mirror owns is its replicator's, and left out.
+    What a coordinator of the mirror owns is its replicator's, and left out. The mirror is asked
+    again after the source was read: what it ended meanwhile is left out too.
     """
     scope = Scope(tuple(parse_selector(copy) for copy in names.values()))
-    judged = await diagnose(mirror, scope, Settings(), pause=PAUSE_SECONDS) if names else None
-    if judged is None:
+    diagnosis = await diagnose(mirror, scope, Settings(), pause=PAUSE_SECONDS) if names else None
+    if diagnosis is None:
         return [], []
-    topics = {copy: topic for topic, copy in names.items()}
+    began, topics = time.monotonic(), {copy: topic for topic, copy in names.items()}
+    missing = list(diagnosis.missing)
+    may_be = [one for one in diagnosis.judged if _may_be_decided_there(one)]
+    read = {
+        one.about: await _of_source(source, mirror, one.about, topics[one.about.topic], request)
+        for one in may_be
+    }
+    if may_be:
+        await asyncio.sleep(max(0.0, began + PAUSE_SECONDS - time.monotonic()))
+        may_be = [one for one in await look_again(mirror, may_be, Settings()) if one is not None]
     rows: list[MirrorOpenRow] = []
-    missing = list(judged.missing)
-    for one in judged.judged:
-        about, topic = one.about, topics[one.about.topic]
+    for one in [*(one for one in diagnosis.judged if one.about not in read), *may_be]:
+        found = read.get(one.about)
         if (kept := _kept_here(one)) is not None:
-            missing += [_unknown(about, kept)] if one.verdict.name == "unknown" else []
-            continue
-        try:
-            found = await compared_with_source(source, mirror, about, topic)
-        except EoctlError as error:
-            missing.append(_unknown(about, error.sentence))
-            continue
-        if found.copied.outcome is None:
-            missing.append(_unknown(about, "; ".join(why_unproven(found.copied))))
-            continue
-        text = why_proven(about, found.copied)
-        rows.append(_open_row(about, topic, found.copied.outcome, text, request))
+            # what has an owner here is decided here
+            missing += [_unknown(one.about, kept)] if one.verdict.name in _NOT_OWNED else []
+        elif isinstance(found, MirrorOpenRow):
+            rows.append(found)
+        elif found is not None:
+            missing.append(found)
     return rows, missing
 
 
+def _may_be_decided_there(judged: Judged) -> bool:
+    """Return True if nobody in the mirror decides it, as far as one look shows."""
+    about, verdict = judged.about, judged.verdict
+    undecided = verdict.name == "orphan" or verdict.rule in NEVER_KNOWN
+    return undecided and None not in (about.producer_id, about.start_offset)
+
+
+async def _of_source(
+    source: Cluster,
+    mirror: Cluster,
+    about: OpenTransaction,
+    topic: str,
+    request: MirrorTransactionsRequest,
+) -> MirrorOpenRow | Missing:
+    """Return the row of an open transaction that the source decided, or why it is unknown."""
+    try:
+        found = await compared_with_source(source, mirror, about, topic, request.skew)
+    except EoctlError as error:
+        return _unknown(about, error.sentence)
+    if found.copied.decision is None:
+        return _unknown(about, "; ".join(why_unproven(found.copied)))
+    return _open_row(about, topic, found.copied.decision, request, found.copied)
+
+
 def _kept_here(judged: Judged) -> str | None:
-    """Return why the source's decision does not count yet, by the rule of `txn resolve`."""
-    verdict = judged.verdict
-    why = refusal_of(replace(verdict, samples=2), "resolve", by_source=True)
-    if why is None and judged.about.start_offset is None:
+    """Return why the source's decision does not count, by the rules of `txn resolve`."""
+    verdict, about = judged.verdict, judged.about
+    why = refusal_of(verdict, "resolve", by_source=True) or undecided_refused(judged)
+    if why is None and None in (about.producer_id, about.start_offset):
         why = "where it begins was not seen"
     return None if why is None else f"{verdict.rule}: {why}; {verdict.remedy.does}"
 
@@ -137,12 +167,15 @@ def _unknown(about: OpenTransaction, why: str) -> Missing:
 def _open_row(
     about: OpenTransaction,
     topic: str,
-    outcome: str,
-    because: str,
+    decision: Decision,
     request: MirrorTransactionsRequest,
+    copied: Copied | None = None,
 ) -> MirrorOpenRow:
-    """Return the row, with the command that ends it: proven if the source is a cluster."""
-    source = request.source
+    """Return the row, with the command that ends it. copied: by which it is proven.
+
+    Left out is --link-is-stopped, which only the operator can say.
+    """
+    source, outcome = request.source, decision.outcome
     assert about.producer_id is not None
     assert about.start_offset is not None
     argv = ["eoctl", "txn", "resolve", about.name, "--pid", str(about.producer_id)]
@@ -152,6 +185,8 @@ def _open_row(
     else:
         argv += ["--from-cluster", source.name or "CONTEXT"]
         argv += [] if topic == about.topic else ["--from-topic", topic]
+        usual = request.skew == Settings().clock_skew
+        argv += [] if usual else ["--clock-skew", f"{request.skew}ms"]
     return MirrorOpenRow(
         topic=topic,
         partition=about.partition,
@@ -159,8 +194,11 @@ def _open_row(
         producer_id=about.producer_id,
         start_offset=about.start_offset,
         outcome=outcome,
-        proven=source is not None,
-        because=because,
+        proven=copied is not None,
+        transactional_id=decision.transactional_id,
+        same_batches=copied.compared if copied else None,
+        missing_records=copied.missing if copied else None,
+        marker_offset=copied.marker.offset if copied and copied.marker else None,
         command=command([*argv, *request.cluster.argv]),
     )
 
@@ -273,9 +311,4 @@ class _OfBundle:
 
     def _open(self, one: OpenCopy, names: Mapping[str, str]) -> MirrorOpenRow:
         about = OpenTransaction(names[one.topic], one.partition, one.producer_id, one.start_offset)
-        name = one.decision.transactional_id
-        text = (
-            f"the bundle says that {name} decided {one.decision.outcome} for this producer id and "
-            "epoch here; that these are its records only the source's log proves"
-        )
-        return _open_row(about, one.topic, one.decision.outcome, text, self._asked)
+        return _open_row(about, one.topic, one.decision, self._asked)

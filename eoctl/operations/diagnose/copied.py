@@ -1,56 +1,73 @@
 """Compare an open transaction of a mirror with the log that it was copied from, batch by batch."""
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from hashlib import blake2b
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import producer_markers
 from eoctl.kafka.read.fetch import Ended, Range, read
+from eoctl.operations.inspect.history_answer import read_state_logs
 from eoctl.operations.inspect.lists import Scope, selected
-from eoctl.operations.inspect.marker_origins import with_known_origins
-from recovery.diagnose.copied import Copied, CopiedBatch, judge_copy
+from eoctl.operations.inspect.marker_origins import own_markers
+from recovery.diagnose.copied import Comparison, Copied, CopiedBatch, CopyDoubt, decided
+from recovery.diagnose.source_decision import decision_of
 from recovery.errors import IncompleteError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.records import ControlType, marker
-from recovery.inspect.history import Marker
+from recovery.inspect.chains import Wanted
+from recovery.inspect.history import Marker, MarkerOrigin, StateLog
+from recovery.inspect.lost_markers import decisions_on, past_of, with_origins
 from recovery.inspect.observation import OpenTransaction
 from recovery.selectors import parse_selector
 from recovery.values import Value, replace
 
 _CONTENT_START = 16
 """Before that are offset, length and leader epoch, which is each cluster's own."""
+_DOUBTS: dict[MarkerOrigin | None, CopyDoubt] = {
+    "decided": "order-unclear",
+    "foreign": "foreign-marker",
+}
 
 
 class InSource(Value):
-    """What the source proves of a mirror's open transaction. topic_id: the source's; None = old."""
+    """What the source proves of a mirror's open transaction.
+
+    topic_id: the source's; None = it is too old for ids. mirror_topic_id: likewise. ahead: how many
+    offsets the source's log has after the mirror's end.
+    """
 
     cluster_id: str | None
     partition: TopicPartition
     topic_id: str | None
+    mirror_topic_id: str | None
+    ahead: int
     copied: Copied
 
 
 async def compared_with_source(
-    source: Cluster, mirror: Cluster, about: OpenTransaction, topic: str
+    source: Cluster, mirror: Cluster, about: OpenTransaction, topic: str, skew: int
 ) -> InSource:
-    """Return what the source's log proves of the outcome. topic: in the source.
+    """Return what the source's log proves of the outcome. topic: in the source. skew: ms.
 
     Raises IncompleteError if one of the two logs cannot be read.
     """
-    assert about.start_offset is not None
     there = await _described(source, TopicPartition(topic, about.partition))
     here = await _described(mirror, about.topic_partition)
-    assert here.high_watermark is not None
-    mine = await _read(mirror, about, _range(here, about.start_offset))
-    theirs = await _read(source, about, _range(there, about.start_offset), to_marker=True)
-    if theirs.end is not None:
-        pid, partition = about.producer_id or 0, there.topic_partition
-        origins = await with_known_origins(source, partition, {pid: [theirs.end]})
-        [end] = origins.get(pid, [theirs.end])
-        theirs = replace(theirs, end=end)
-    copied = judge_copy(about.start_offset, mine.batches, theirs.batches, theirs.end)
-    return InSource(source.cluster_id, there.topic_partition, there.topic_id, copied)
+    comparison = Comparison(about.start_offset or 0)
+    copied = await _compared(source, mirror, about, (there, here), comparison)
+    if copied.doubt == "decisions-not-read":
+        copied = await _with_decision(source, about, there, copied, comparison.newest, skew)
+    return InSource(
+        source.cluster_id,
+        there.topic_partition,
+        there.topic_id,
+        here.topic_id,
+        max(0, (there.high_watermark or 0) - (here.high_watermark or 0)),
+        copied,
+    )
 
 
 async def _described(cluster: Cluster, partition: TopicPartition) -> PartitionFacts:
@@ -64,39 +81,52 @@ async def _described(cluster: Cluster, partition: TopicPartition) -> PartitionFa
     return facts[0]
 
 
-def _range(p: PartitionFacts, start: int) -> Range:
-    return Range(p.topic, p.partition, max(start, p.log_start_offset or 0), p.high_watermark or 0)
+async def _compared(
+    source: Cluster,
+    mirror: Cluster,
+    about: OpenTransaction,
+    logs: tuple[PartitionFacts, PartitionFacts],
+    comparison: Comparison,
+) -> Copied:
+    """Read both logs side by side, up to the first difference or the source's marker."""
+    there, here = logs
+    async with (
+        aclosing(_of_producer(source, about, there)) as theirs,
+        aclosing(_of_producer(mirror, about, here)) as mine,
+    ):
+        async for one in mine:
+            if isinstance(one, Marker):
+                raise IncompleteError("it ended meanwhile", where=about.name, remedy="look again")
+            doubt = comparison.differs(one, await anext(theirs, None))
+            if doubt is not None:
+                return doubt
+        async for one in theirs:
+            if isinstance(one, Marker):
+                return comparison.ended(one)
+            comparison.goes_on(one)
+    return comparison.ended(None)
 
 
-class _Log(Value):
-    """One producer's batches in a stretch of a log, and the marker that ended them."""
-
-    batches: tuple[CopiedBatch, ...] = ()
-    end: Marker | None = None
-
-
-async def _read(
-    cluster: Cluster, about: OpenTransaction, where: Range, *, to_marker: bool = False
-) -> _Log:
-    """Read the producer's batches, up to its first marker if so asked. Raises IncompleteError."""
-    batches: list[CopiedBatch] = []
-    if where.start >= where.end:
-        return _Log()
-    async with aclosing(read(cluster, [where])) as items:
+async def _of_producer(
+    cluster: Cluster, about: OpenTransaction, p: PartitionFacts
+) -> AsyncGenerator[CopiedBatch | Marker, None]:
+    """Yield the producer's batches and markers from its start on. Raises IncompleteError."""
+    start, end = max(about.start_offset or 0, p.log_start_offset or 0), p.high_watermark or 0
+    if start >= end:
+        return
+    next_offset = start  # a batch may be read twice when the leader moves
+    async with aclosing(read(cluster, [Range(*p.topic_partition, start, end)])) as items:
         async for item in items:
             if isinstance(item, Ended):
                 _refuse_unread(cluster, item)
                 continue
             for h in batch_headers(item.records):
-                if h.producer_id != about.producer_id:
+                if h.producer_id != about.producer_id or not next_offset <= h.base_offset < end:
                     continue
-                if not where.start <= h.base_offset < where.end:
-                    continue
-                if not h.is_control:
-                    batches.append(_batch(h, item.records))
-                elif to_marker and (end := _ending(h, item.records, batches)) is not None:
-                    return _Log(tuple(batches), end)
-    return _Log(tuple(batches))
+                next_offset = h.last_offset + 1
+                one = _ending(h, item.records) if h.is_control else _batch(h, item.records)
+                if one is not None:
+                    yield one
 
 
 def _refuse_unread(cluster: Cluster, ended: Ended) -> None:
@@ -110,10 +140,12 @@ def _refuse_unread(cluster: Cluster, ended: Ended) -> None:
 def _batch(h: BatchHeader, buffer: bytes) -> CopiedBatch:
     content = memoryview(buffer)[h.position + _CONTENT_START : h.position + h.size]
     digest = blake2b(content, digest_size=16).digest()
-    return CopiedBatch(h.base_offset, h.last_offset, h.producer_epoch, h.records_count, digest)
+    return CopiedBatch(
+        h.base_offset, h.last_offset, h.producer_epoch, h.records_count, h.max_timestamp, digest
+    )
 
 
-def _ending(h: BatchHeader, buffer: bytes, batches: list[CopiedBatch]) -> Marker | None:
+def _ending(h: BatchHeader, buffer: bytes) -> Marker | None:
     """Return the marker in a control batch; None if it ends no transaction."""
     end = marker(buffer, h)
     if end is None or end.type is ControlType.OTHER or end.coordinator_epoch is None:
@@ -125,5 +157,50 @@ def _ending(h: BatchHeader, buffer: bytes, batches: list[CopiedBatch]) -> Marker
         coordinator_epoch=end.coordinator_epoch,
         timestamp=h.max_timestamp,
         leader_epoch=h.leader_epoch,
-        data_epoch=batches[-1].producer_epoch if batches else None,
     )
+
+
+async def _with_decision(
+    source: Cluster,
+    about: OpenTransaction,
+    there: PartitionFacts,
+    copied: Copied,
+    newest: int,
+    skew: int,
+) -> Copied:
+    """Return it proven by the one decision that the marker can be of, or with the doubt."""
+    end, where, pid = copied.marker, there.topic_partition, about.producer_id or 0
+    assert end is not None
+    assert end.data_epoch is not None
+    before = await _marker_before(source, about, there)
+    wanted = {pid: Wanted(frozenset({end.data_epoch}), frozenset({where}))}
+    state = await read_state_logs(source, (), wanted)
+    if state.missing or any(log.error is not None for log in state.logs):
+        return copied  # another decision may lie in what was not read
+    decision = decision_of(end, before, newest, state.logs, pid, where, skew)
+    if decision is not None:
+        return decided(copied, decision)
+    return replace(copied, doubt=_doubt(source, end, state.logs, pid, where))
+
+
+async def _marker_before(
+    source: Cluster, about: OpenTransaction, there: PartitionFacts
+) -> Marker | None:
+    """Return the producer's last marker before the transaction; None: not seen, or not certain."""
+    here = replace(about, topic=there.topic)
+    read = await producer_markers.markers(source, [here], {there.topic_partition: there})
+    first = read[here].first if here in read else None
+    if first is None:
+        return None
+    found = [m for m in read[here].found if first <= m.offset < (about.start_offset or 0)]
+    return found[-1] if found else None
+
+
+def _doubt(
+    source: Cluster, end: Marker, logs: tuple[StateLog, ...], pid: int, where: TopicPartition
+) -> CopyDoubt:
+    own = own_markers(source.cluster_id) or ()
+    if any(one.is_it(where, pid, end) for one in own):
+        return "ours"
+    [told] = with_origins([end], decisions_on(logs, pid, where), past_of(logs, pid))
+    return _DOUBTS.get(told.origin, "decision-gone")

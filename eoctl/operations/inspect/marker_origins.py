@@ -26,19 +26,9 @@ async def strip_with_origins(
     cluster: Cluster, where: TopicPartition, rows: Sequence[StripRow]
 ) -> list[StripRow]:
     """Return a strip with the origins of its markers, from decisions that are read after it."""
-    return told(rows, await with_known_origins(cluster, where, markers_of(rows)))
-
-
-async def with_known_origins(
-    cluster: Cluster, where: TopicPartition, markers: Mapping[int, Sequence[Marker]]
-) -> dict[int, list[Marker]]:
-    """Return a partition's markers by producer id with their origins, from decisions read now.
-
-    Left out are producer ids whose decisions may be in what could not be read.
-    """
-    own = own_markers(cluster.cluster_id)
+    markers, own = markers_of(rows), own_markers(cluster.cluster_id)
     if not markers or own is None:
-        return {}
+        return list(rows)
     wanted = {pid: _wanted(where, of_producer) for pid, of_producer in markers.items()}
     logs = await read_state_logs(cluster, (), wanted)
     unread = bool(logs.missing) or any(log.error is not None for log in logs.logs)
@@ -47,9 +37,9 @@ async def with_known_origins(
         if unread and not any(log.naming(pid) for log in logs.logs):
             continue  # its decisions may lie in what was not read
         named = decisions_on(logs.logs, pid, where)
-        with_origin = with_origins(of_producer, named, past_of(logs.logs, pid))
-        judged[pid] = own_first(with_origin, where, pid, own)
-    return judged
+        of_producer = with_origins(of_producer, named, past_of(logs.logs, pid))
+        judged[pid] = own_first(of_producer, where, pid, own)
+    return told(rows, judged)
 
 
 def _wanted(where: TopicPartition, markers: Sequence[Marker]) -> Wanted:

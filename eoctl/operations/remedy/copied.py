@@ -38,13 +38,17 @@ class Proof(Value):
     def facts(self) -> dict[str, Any]:
         """Return what must not change before the marker is written."""
         copied = self.found.copied
+        decision = copied.decision
         return {
             "cluster_id": self.found.cluster_id,
             "topic_id": self.found.topic_id,
+            "mirror_topic_id": self.found.mirror_topic_id,
             "outcome": copied.outcome,
             "batches": copied.compared,
             "missing": copied.missing,
             "marker_offset": None if copied.marker is None else copied.marker.offset,
+            "transactional_id": None if decision is None else decision.transactional_id,
+            "decision_offset": None if decision is None else decision.offset,
         }
 
     def evidence(self, about: OpenTransaction) -> dict[str, Any]:
@@ -53,23 +57,36 @@ class Proof(Value):
         return {"code": "copied-from", "text": text, "data": self.facts()}
 
     def harms(self) -> tuple[str, ...]:
-        """Return what the marker does not make good."""
-        missing = self.found.copied.missing
-        if not missing or self.found.copied.outcome != "commit":
-            return ()
-        records = counted(
-            missing, "record of this transaction is", "records of this transaction are"
+        """Return what the marker may do, and what it does not make good."""
+        found, copied = self.found, self.found.copied
+        ahead = "the source's log goes on after the mirror's end, and " if found.ahead else ""
+        stopped = (
+            f"{ahead}a link that still runs would get this marker's offset for its next batch: the "
+            "two logs would differ from there on. It must be stopped, or the topic promoted"
         )
-        return (f"{records} in the source alone: a part is delivered without the rest",)
+        harms = [stopped]
+        if None in (found.topic_id, found.mirror_topic_id):
+            harms.append("without topic ids a topic that is recreated meanwhile may not show")
+        if copied.outcome == "commit":
+            harms.append("its other partitions in the mirror are not looked at: each is resolved")
+        if copied.outcome == "commit" and copied.missing:
+            records = counted(
+                copied.missing, "record of this transaction is", "records of this transaction are"
+            )
+            harms.append(f"{records} in the source alone: a part is delivered without the rest")
+        return tuple(harms)
 
 
-async def proof(mirror: Cluster, request: RemedyRequest, about: OpenTransaction) -> Proof:
-    """Return what proves the requested outcome.
+async def proof(
+    mirror: Cluster, request: RemedyRequest, about: OpenTransaction, skew: int
+) -> Proof:
+    """Return what proves the requested outcome. skew: of the source's clocks, ms.
 
     Raises RefusedError if the source proves the other one, IncompleteError if it proves none.
     """
     assert request.source is not None
-    found = await _compared(mirror, request.source, request.source_topic or about.topic, about)
+    topic = request.source_topic or about.topic
+    found = await _compared(mirror, request.source, topic, about, skew)
     copied, where = found.found.copied, found.subject
     if copied.outcome is None:
         why, remedy = why_unproven(copied)
@@ -83,18 +100,20 @@ async def proof(mirror: Cluster, request: RemedyRequest, about: OpenTransaction)
     return found
 
 
-async def observed(mirror: Cluster, step: Step) -> dict[str, Any]:
+async def observed(mirror: Cluster, step: Step, skew: int) -> dict[str, Any]:
     """Return what the source proves now, by the step's subject; {}: the step stands on none."""
     source = step.parameters.get(PARAMETER)
     if source is None:
         return {}
     p = step.parameters
     about = OpenTransaction(p["topic"], p["partition"], p["producer_id"], p["start_offset"])
-    now = await _compared(mirror, source["context"], source["topic"], about)
+    now = await _compared(mirror, source["context"], source["topic"], about, skew)
     return {now.subject: now.facts()}
 
 
-async def _compared(mirror: Cluster, context: str, topic: str, about: OpenTransaction) -> Proof:
+async def _compared(
+    mirror: Cluster, context: str, topic: str, about: OpenTransaction, skew: int
+) -> Proof:
     if is_bundle(Path(context)):
         raise UsageError(
             "a bundle has no log to compare",
@@ -108,4 +127,4 @@ async def _compared(mirror: Cluster, context: str, topic: str, about: OpenTransa
                 where="--from-cluster",
                 remedy="name the cluster that the records were copied from",
             )
-        return Proof(context, await compared_with_source(source, mirror, about, topic))
+        return Proof(context, await compared_with_source(source, mirror, about, topic, skew))

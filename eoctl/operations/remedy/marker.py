@@ -89,7 +89,9 @@ async def plan(
             raise RefusedError("it ended meanwhile", where=request.partition, remedy="look again")
         judged = again
     refuse(judged, request)
-    proof = await copied.proof(cluster, request, judged.about) if request.source else None
+    proof = None
+    if request.source is not None:
+        proof = await copied.proof(cluster, request, judged.about, settings.clock_skew)
     steps, observed = await marker_steps(cluster, judged, request, proof)
     return Planned(
         new_plan(
@@ -111,6 +113,7 @@ def _hits(steps: Sequence[Step], request: RemedyRequest) -> str:
     """Return what must be typed: partition, an outcome not evident, an owner shut out."""
     words = [request.outcome] if request.outcome else []
     words += ["without-proof"] if request.without_proof else []
+    words += ["link-is-stopped"] if request.source is not None else []
     words.append(steps[-1].target)
     words += [f"restart-{s.target}" for s in steps if s.action == remedy_raise.ACTION]
     return "-".join(words)
@@ -200,11 +203,17 @@ async def marker_steps(
                 "aborted, and that abort drops the committed records that wait there"
             )
             step = step.model_copy(update={"harms": (*step.harms, harm)})
+        if proof is not None:
+            harm = (
+                f"{step.target} has the source's producer id by chance: its application has "
+                "nothing to do with these records, and must be restarted all the same"
+            )
+            step = step.model_copy(update={"harms": (*step.harms, harm)})
         steps.append(step)
         observed |= facts_of_id
     sent = marker_for(about, row, outcome, write_version=await _write_version(cluster, leader))
     facts_told = await step_evidence(cluster, judged, outcome)
-    harms: tuple[str, ...] = ()
+    harms = _may_be_copied(judged) if request.action == "abort" else ()
     if request.without_proof:
         facts_told |= await remedy_stake.of(cluster, judged)
         harms = remedy_stake.costs(facts_told, outcome)
@@ -239,6 +248,18 @@ async def marker_steps(
         )
     )
     return tuple(steps), observed
+
+
+def _may_be_copied(judged: Judged) -> tuple[str, ...]:
+    """Return that an orphan may be a byte copy: clusters give out equal producer ids, from 0 on."""
+    if judged.history is None or judged.history.decisions:
+        return ()
+    text = (
+        "no transaction of this producer id on this partition was ever ended here: if its topic is "
+        "a mirror of byte copies (a cluster link), the other cluster may have committed these "
+        "records: ask `eoctl audit mirror-transactions` first"
+    )
+    return (text,)
 
 
 async def _raise(

@@ -92,7 +92,7 @@ class RemedyOperation:
         if markers:
             now |= await self._observe_partitions(markers)
         for step in markers:
-            now |= await copied.observed(self._cluster, step)
+            now |= await copied.observed(self._cluster, step, self._settings.clock_skew)
         if not self._plan.changed(now, steps):
             await refuse_new_writes(self._cluster, steps)
         return now
