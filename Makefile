@@ -85,10 +85,10 @@ mutants: install ## change one place of a rule at a time: do its tests notice? (
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 trust: install ## the scorecard: what is held to, what was tried for it, how often (LINE=9: one line)
-	$(BIN)/python -m tests.trust $(if $(LINE),--line $(LINE))
+	$(BIN)/python -m tests.trust $(LINE:%=--line %)
 
-trust-long: install ## the scorecard with the full counts, for hours; writes docs/trust.md (LINE=9: one line, no page)
-	$(BIN)/python -m tests.trust --long $(if $(LINE),--line $(LINE))
+trust-long: install ## the scorecard with the full counts, for hours; writes docs/trust.md (LINE="9 12": a part, at most an hour a line)
+	$(BIN)/python -m tests.trust --long $(LINE:%=--line %)
 
 bench: install ## speed and memory, beside the peers, as ratios
 	$(BIN)/python -m benchmarks

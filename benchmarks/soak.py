@@ -4,13 +4,14 @@ Transactional producers commit RATE transactions a second on a lab of one broker
 terminal of its own, an exporter, and a `check` after another run beside them. Their memory, open
 files and threads are read from /proc and printed. `python -m benchmarks.soak [MINUTES]`
 
-It is not flat if one passes MOST_BYTES; if its open files grow; or if its memory grows from the
-third quarter of the run to the last, by medians:
+It is not flat if one passes MOST_BYTES or ends before the others; if its open files or threads
+grow; or if its memory grows from the third quarter of the run to the last, by medians:
 
 - by more than GROWS, whatever the length of the run: less is caches and arenas that still fill;
 - in a run of LONG minutes also if going on like that would pass MOST_BYTES within AHEAD, and the
   difference is more than the third quarter's own samples differ.
 
+A check that gives no answer, and a cluster with less than a tenth of RATE, are faults as well.
 So 2 minutes find what follows the log in memory, and no slow leak; 20 minutes find 2 MiB a minute.
 """
 
@@ -30,6 +31,7 @@ from termios import TIOCSWINSZ
 
 from benchmarks.side_by_side import EOCTL, lab
 from eoctl.lab.record import LabSpec
+from recovery.errors import Exit
 
 MINUTES = 20.0
 RATE = 150  # transactions a second
@@ -40,7 +42,8 @@ MOST_BYTES = 150 << 20
 GROWS = 24 << 20  # bytes by which the end's median may pass the middle's: caches that still fill
 LONG = 10.0  # minutes
 AHEAD = 7200.0  # seconds
-MORE_FILES = 3
+MORE = 3  # open files, or threads
+ANSWERS = (Exit.OK, Exit.FINDING)
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,12 @@ class Subject:
         grown = _median([s.rss for s in end]) - _median([s.rss for s in middle])
         if grown > GROWS or self._goes_on(grown, middle, end):
             found.append(f"{self.name}: its memory grows")
-        if _median([s.files for s in end]) > _median([s.files for s in middle]) + MORE_FILES:
-            found.append(f"{self.name}: its open files grow")
+        for what, before, after in (
+            ("open files", [s.files for s in middle], [s.files for s in end]),
+            ("threads", [s.threads for s in middle], [s.threads for s in end]),
+        ):
+            if _median(after) > _median(before) + MORE:
+                found.append(f"{self.name}: its {what} grow")
         return found
 
     def _goes_on(self, grown: int, middle: Sequence[Sample], end: Sequence[Sample]) -> bool:
@@ -101,6 +108,27 @@ class Subject:
 
 def _median(values: Sequence[int]) -> int:
     return sorted(values)[len(values) // 2]
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """What has run beside what. statuses: the exit status of each check."""
+
+    seconds: float
+    transactions: int
+    statuses: Sequence[int]
+    subjects: Sequence[Subject]
+
+    def faults(self) -> list[str]:
+        """Return what is wrong, in words; also what was not tried."""
+        looks = len(self.statuses)
+        found = [fault for s in self.subjects for fault in s.faults()]
+        found += [f"{s.name}: it ended" for s in self.subjects if len(s.samples) < looks]
+        if self.transactions < RATE * self.seconds / 10:
+            found.append(f"the cluster was not busy: {self.transactions} transactions")
+        if other := sorted(set(self.statuses) - set(ANSWERS)):
+            found.append(f"check ended with {', '.join(map(str, other))}")
+        return found
 
 
 def load(servers: str, until: float, counts: list[int]) -> None:
@@ -165,8 +193,8 @@ def _dashboard(servers: str, environment: dict[str, str]) -> tuple[int, Callable
     return pid, end
 
 
-def soak(minutes: float) -> list[str]:
-    """Run it, print the samples, and return what is wrong."""
+def soak(minutes: float) -> Soaked:
+    """Run it and print the samples."""
     with lab(LabSpec("soak")) as one, tempfile.TemporaryDirectory() as folder:
         from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -198,11 +226,12 @@ def soak(minutes: float) -> list[str]:
             exporter.kill()
             exporter.wait()
         kept = sum(p.stat().st_size for p in Path(folder).rglob("*.log"))
-        print(f"{sum(counts)} transactions in {time.monotonic() - begin:.0f} s")
+        ran = Soaked(time.monotonic() - begin, sum(counts), statuses, subjects)
+        print(f"{ran.transactions} transactions in {ran.seconds:.0f} s")
         print(
             f"__transaction_state kept: {kept >> 20} MiB; check ended with {sorted(set(statuses))}"
         )
-        return [fault for s in subjects for fault in s.faults()]
+        return ran
 
 
 def _round(
@@ -238,7 +267,7 @@ def _round(
 
 
 def main() -> None:
-    faults = soak(float(sys.argv[1]) if sys.argv[1:] else MINUTES)
+    faults = soak(float(sys.argv[1]) if sys.argv[1:] else MINUTES).faults()
     if faults:
         raise SystemExit("not flat: " + "; ".join(faults))
     print("flat")

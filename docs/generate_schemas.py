@@ -357,11 +357,13 @@ ENVELOPES: Mapping[str, Envelope] = {
             "output": str,
             "by": str,
             "findings": int,
+            "map_of": str | None,
             "continued": bool,
             "inputs": list[EndToEndInput],
             "outputs": list[EndToEndOutput],
             "readers": list[EndToEndReader],
             "readers_known": bool,
+            **_ENGINE,
         },
     ),
     "audit-mirror": Envelope(

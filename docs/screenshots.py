@@ -4,6 +4,7 @@ They show recordings of real labs (tests/tui/recordings), so that nothing in the
 """
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,6 +140,7 @@ def write(path: Path, picture: str) -> None:
 
 def main() -> None:
     """Write every picture anew. The overview: of an incident, at three sizes."""
+    os.environ["COLORTERM"] = "truecolor"  # whatever terminal this runs in
     FOLDER.mkdir(exist_ok=True)
     for width, height in OVERVIEWS:
         picture = asyncio.run(shoot("incident", "overview", "", "dark", (width, height)))

@@ -36,9 +36,14 @@ class Answer(Value):
     @property
     def exit_status(self) -> Exit:
         finding = self.judging and self.finding
-        if not self.complete and not (finding and self.finding_first):
-            return Exit.INCOMPLETE
-        return Exit.FINDING if finding else Exit.OK
+        return status_of(self.complete, finding, self.finding_first)
+
+
+def status_of(complete: bool, finding: bool, finding_first: bool = False) -> Exit:
+    """Return the exit status of an answer. finding_first: a finding beats an incomplete answer."""
+    if not complete and not (finding and finding_first):
+        return Exit.INCOMPLETE
+    return Exit.FINDING if finding else Exit.OK
 
 
 def error_rows(missing: Iterable[Missing]) -> list[ErrorRow]:

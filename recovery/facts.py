@@ -149,6 +149,17 @@ class TransactionFacts(Value):
     error: str | None = None
     ghost: bool = False
 
+    @property
+    def decided(self) -> str | None:
+        """Return the outcome of an id in Prepare*, commit or abort; None: it is not decided."""
+        prefix = "Prepare"
+        return self.state.removeprefix(prefix).lower() if self.state.startswith(prefix) else None
+
+
+def log_of_coordinator(partition: int) -> str:
+    """Return the name of a partition of `__transaction_state`, the log of its coordinator."""
+    return str(TopicPartition("__transaction_state", partition))
+
 
 class CoordinatorFacts(Value):
     """One partition of `__transaction_state` and whether its coordinator could be seen.
@@ -164,6 +175,11 @@ class CoordinatorFacts(Value):
     in_sync: int | None = None  # replicas in sync on brokers that answer; None = unknown
     away: tuple[int, ...] = ()  # brokers of the other replicas
     least: int | None = None  # min.insync.replicas, at most the replicas; None = hidden, not asked
+
+    @property
+    def name(self) -> str:
+        """Return the name of the partition, its coordinator's log."""
+        return log_of_coordinator(self.partition)
 
     @property
     def takes_no_record(self) -> bool:

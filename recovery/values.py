@@ -8,6 +8,7 @@ Values that exist in thousands are declared `gc=False`: they are frozen, so no c
 them, and the garbage collector neither counts nor visits them.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, dataclass_transform
 
 import msgspec
@@ -56,3 +57,15 @@ def _document_of(kind: Any, fields: Any) -> Any:
 
 def _written(document: Any) -> Any:
     return document.model_dump(mode="json")
+
+
+class Reason(Value, gc=False):
+    """Something that a rule says: a code, whose sentence `eoctl.render` has, and what is in it.
+
+    data: numbers and names, for scripts too where a row prints a reason. more: what only the
+    sentence says.
+    """
+
+    code: str
+    data: Mapping[str, Any] = {}
+    more: Mapping[str, Any] = {}

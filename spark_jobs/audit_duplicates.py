@@ -6,7 +6,7 @@ records of those ids; a shuffle brings them together in the order of partitions 
 """
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,14 @@ from recovery.audit.audit_request import (
     joined_duplicates,
 )
 from recovery.audit.duplicates import Copies, Copy, Suspect, Suspects, suspects_of
-from recovery.errors import EoctlError, IncompleteError
+from recovery.errors import IncompleteError
 from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
 from recovery.shared.cut import ranges as parts
 from recovery.shared.record_ids import RecordId, digests
 from recovery.values import replace
 from spark_jobs import audits
-from spark_jobs.audits import ANSWER, CountRecords, Give
+from spark_jobs.audits import ANSWER, CountRecords, Give, Judge
 from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
@@ -163,28 +163,13 @@ class _Pieces:
         """Apply `of` to a piece's records; return why reading stopped early, if it did."""
         piece = self.pieces[number]
 
-        async def seen(cluster: Cluster) -> AsyncGenerator[ColumnBatch | EoctlError, None]:
-            try:
-                async with aclosing(visible(cluster, piece, self.reading, _untold)) as records:
-                    async for part in records:
-                        yield part
-            except EoctlError as error:
-                yield error
+        async def made(cluster: Cluster) -> "AsyncGenerator[pa.RecordBatch, None]":
+            parts = visible(cluster, piece, self.reading, audits.untold)
+            async with aclosing(parts):
+                async for part in parts:
+                    yield of(part)
 
-        with closing(audits.stream(self.access, seen)) as stream:
-            for part in stream:
-                try:
-                    if isinstance(part, EoctlError):
-                        raise part
-                    made = of(part)
-                except EoctlError as error:
-                    return self.unread.of(piece.topic_partition, error)
-                yield made
-        return ()
-
-
-def _untold(size: int, offsets: int) -> None:
-    """Ignore a task's progress."""
+        return (yield from audits.read(self.access, made, self.unread, piece.topic_partition))
 
 
 def _halves(ids: "NDArray[np.uint64]") -> dict[str, Any]:
@@ -209,9 +194,6 @@ def _rows(number: int, suspects: Sequence[Suspect]) -> "pa.RecordBatch":
         "id": [s.id for s in suspects],
     }
     return audits.batch({**columns, **_halves(ids)}, SUSPECTS)
-
-
-Judge = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
 
 
 def _suspected(expected: int) -> Judge:

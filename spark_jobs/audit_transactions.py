@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.audit_reading import read_transactions
 from eoctl.kafka.connection.access import Access
+from recovery.answers import status_of
 from recovery.audit.audit_request import TransactionsFound, TransactionsRequest, joined_transactions
 from recovery.audit.transaction_facts import Data, Ending, Mark
 from recovery.audit.transactions import Torn, judge, of_producers, undecided
@@ -47,7 +48,9 @@ def work(
         each, _ = audits.answers(spark, rows, TransactionsFound, what, refusals)
         result = joined_transactions(each, audit.most)
     stages.end()
-    return audits.ended(audit, result, result.findings)
+    complete = not result.failed and not any(c.unproven for c in audit.covered)
+    status = status_of(complete, result.findings > 0, finding_first=not result.failed)
+    return audits.ended(audit, result, result.findings, status)
 
 
 def _reader(

@@ -9,7 +9,7 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.pump import Reading
+from recovery.answers import status_of
 from recovery.audit.audit_request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 BUCKET_OFFSETS = 5_000_000
 ANSWER = "piece int, answer string, content binary"
 """What the last tasks give. piece: of which piece of the ranges it tells, null: of all of them."""
+
+Judge = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+"""A task: of the rows of others, the rows that it gives."""
 
 Give = Callable[[int], "Iterator[pa.RecordBatch]"]
 """A task: by its number, the rows that it gives. Columns `piece` and `told`, where it is not null,
@@ -112,9 +116,9 @@ class Unread:
         return (not_read(key, error),)
 
 
-def buckets(request: AuditRequest) -> int:
-    """Return the number of tasks that share the judging."""
-    return max(1, math.ceil(request.offsets / BUCKET_OFFSETS))
+def buckets(request: AuditRequest, each: int | None = None) -> int:
+    """Return the number of tasks that share the judging. each: offsets of one."""
+    return max(1, math.ceil(request.offsets / (each or BUCKET_OFFSETS)))
 
 
 def stream(
@@ -140,6 +144,37 @@ def stream(
             runner.run(whole.aclose())
 
 
+def read(
+    access: Access,
+    make: Callable[[Cluster], AsyncGenerator[T, None]],
+    unread: Unread,
+    key: TopicPartition,
+) -> Generator[T, None, tuple[Missing, ...]]:
+    """Yield, in a task, what is made of a partition; return why reading stopped early, if it did.
+
+    make: an asynchronous generator, given an open cluster. Raises as `Unread` does.
+    """
+
+    async def made(cluster: Cluster) -> AsyncGenerator[T | EoctlError, None]:
+        try:
+            async with aclosing(make(cluster)) as items:
+                async for one in items:
+                    yield one
+        except EoctlError as error:
+            yield error
+
+    with closing(stream(access, made)) as items:
+        for one in items:
+            if isinstance(one, EoctlError):
+                return unread.of(key, one)
+            yield one
+    return ()
+
+
+def untold(size: int, offsets: int) -> None:
+    """Ignore a task's progress."""
+
+
 def frame(
     spark: "SparkSession", give: Give, count: int, ddl: str, refusals: executors.Refusals
 ) -> "DataFrame":
@@ -157,7 +192,7 @@ def frame(
                 except EoctlError as error:
                     yield batch({"told": [json.dumps(refusals.lasting(error))]}, ddl)
 
-    return spark.range(0, count, 1, count).mapInArrow(call, ddl)
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(call, ddl)
 
 
 def batch(columns: Mapping[str, Any], ddl: str) -> "pa.RecordBatch":
@@ -249,9 +284,15 @@ def rows_apart(
         yield from one.to_pylist()
 
 
-def ended(request: AuditRequest, audit: AuditResult, findings: int) -> dict[str, Any]:
-    """Return a job's result. The findings go to the file that the request names, if any."""
-    status = Exit.INCOMPLETE if audit.failed else Exit.FINDING if findings else Exit.OK
+def ended(
+    request: AuditRequest, audit: AuditResult, findings: int, status: Exit | None = None
+) -> dict[str, Any]:
+    """Return a job's result. The findings go to the file that the request names, if any.
+
+    status: the exit status, None: that of findings and of what could not be read.
+    """
+    if status is None:
+        status = status_of(not audit.failed, findings > 0)
     result: dict[str, Any] = {"findings": findings, "exit_status": int(status)}
     content = audit.model_dump(mode="json")
     if request.answer is None:

@@ -187,9 +187,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 Tried = Callable[[str, int], None]
-"""Says what a test has tried, and how often: `tried("commands", 71)`, for `make trust`."""
+"""Says what a test has tried, and how often: `tried("commands", 71)`, for `make trust`.
+
+A truth counts as one or none.
+"""
 
 
 @pytest.fixture
 def tried(record_property: Callable[[str, object], None]) -> Tried:
-    return record_property
+    return lambda what, count: record_property(what, int(count))

@@ -22,6 +22,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "records": ("kafka/test_offsets*", "kafka/test_fetch*", "kafka/test_segments*"),
     "verdicts": ("kafka/test_verdicts*", "kafka/test_lost_markers*", "kafka/test_remedies*"),
     "busy": ("kafka/test_busy*",),
+    "soak": ("kafka/test_soak*",),
     "bugs": ("kafka/test_known_bugs*", "kafka/test_broker_versions*"),
     "rest": ("*",),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-SHARE = float(os.environ.get("EOCTL_TEST_SHARE", "0.2"))
+SHARE = float(os.environ.get("EOCTL_TEST_SHARE", "0.1"))
 """1.0 = the full counts that an issue names (`make test-long`)."""
 
 

@@ -32,6 +32,19 @@ def started(words: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def left_of(session: int) -> list[str]:
+    """The processes of a session that are still there, without zombies."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[3]) == session and words[0] != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
 def connected(pid: int, port: int) -> bool:
     """Whether a process has a TCP connection to this port of this machine."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -122,6 +122,7 @@ class Dashboard(Commanding):
         else:
             self.show_story()
             self.show_pictures()
+        self.say_recording_ended()
         self.tick()
 
     def on_failed(self, message: Failed) -> None:

@@ -11,6 +11,7 @@ from tui.reading import Reading
 from tui.screens.keys import completions
 from tui.screens.views import BY_NAME, OVERVIEW, Location
 from tui.widgets.table_state import Filter
+from tui.widgets.themes import shown_as
 
 
 class Commanding(Reading, Changing, Pointing):
@@ -92,7 +93,7 @@ class Commanding(Reading, Changing, Pointing):
         elif word == "at":
             self.show_at(rest)
         elif word == "theme":
-            self.theme = commands.theme_of(rest)
+            self.theme = shown_as(commands.theme_of(rest), self)
         elif word == "help":
             self.action_help()
         elif word == "explain":

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recovery.answers import Answer
     from tui.feed.asking import Feed
     from tui.feed.frame import Frame
-    from tui.feed.recording import Writer
+    from tui.feed.writer import Writer
     from tui.widgets.table import Table
     from tui.widgets.table_state import TableState
     from tui.widgets.tables import TableData, TableRow
@@ -112,6 +112,8 @@ def head_lines(
 def _recording(feed: "Feed", paused: bool) -> str:
     """Return how large the file is into which a feed records; nothing if it does not now."""
     writer: Writer | None = getattr(feed, "writer", None)
+    if writer is not None and writer.ended:
+        return "  RECORDING ENDED"
     if writer is None or paused or not writer.recording:
         return ""
     return f"  RECORDING {size(writer.size)}"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.geometry import Region
+from textual.screen import Screen
 
+from eoctl.render.sanitise import visible
 from recovery.errors import Exit
 from tui import fixed_lines
 from tui.feed.asking import Feed
@@ -42,12 +44,19 @@ if TYPE_CHECKING:
     from recovery.answers import Answer
     from recovery.diagnose.diagnosis_rows import TxnHangingRow
     from tui.feed.frame import Frame
+    from tui.feed.writer import Writer
     from tui.screens.runs import Run
     from tui.widgets.tables import TableRow
 
 SAYS_LINES = 3  # of the overview, if the screen is TALL: else the worst problem alone
 TALL = 30  # from this height on
 RESTED = 0.5  # seconds on a row after which its page is asked for
+
+
+class Ground(Screen[object]):
+    """The screen below all panels: without lines of its own, that Textual would go through."""
+
+    BLANK = True
 
 
 class Layout(App[str]):
@@ -57,6 +66,12 @@ class Layout(App[str]):
     CSS = """
     Screen { layout: vertical; }
     #says { display: none; }
+    CommandPalette > .command-palette--help-text { color: $foreground; text-style: not bold; }
+    CommandList { border-bottom: none; }
+    CommandList > .option-list--option-highlighted {
+        color: $foreground; background: $background; text-style: bold reverse;
+    }
+    Input > .input--placeholder { color: $foreground; text-style: italic; }
     """
 
     def __init__(
@@ -77,6 +92,7 @@ class Layout(App[str]):
         self.runs: list[Run] = []  # commands started from Recover
         self._recover_looks: object = None
         self.failed = ""  # why the feed ended
+        self._ended: Writer | None = None  # whose end was said
         self.message: tuple[str, str] = ("", "text")
         self.copied: str | None = None
         self.location = Location(BY_NAME[view])
@@ -119,6 +135,9 @@ class Layout(App[str]):
             panel.ascii_only = feed.ascii_only
             if isinstance(panel, Panel):
                 panel.on_length = self.arrange
+
+    def get_default_screen(self) -> Screen[object]:
+        return Ground(id="_default")
 
     def compose(self) -> ComposeResult:
         """Yield what the overview shows before the first answer; `complete` mounts the rest."""
@@ -236,6 +255,13 @@ class Layout(App[str]):
         )
         self.status.show(lines)
 
+    def say_recording_ended(self) -> None:
+        """Say once why nothing more is recorded; line 1 goes on to say that it is so."""
+        writer: Writer | None = getattr(self.feed, "writer", None)
+        if writer is not None and writer.ended and writer is not self._ended:
+            self._ended = writer
+            self.say(f"{writer.ended}; the dashboard goes on ({visible(str(writer.path))})", "act")
+
     def show_foot(self) -> None:
         """Show the keys of this screen."""
         view = self.location.view
@@ -265,7 +291,6 @@ class Layout(App[str]):
         paged = view.kind == "page"
         self.says.display = view is OVERVIEW
         self._pointed = self.rested = None
-        self._story_lines = self._list_rows = 0
         self.show_panels()
         if paged:
             self.page.to(0)
@@ -278,6 +303,7 @@ class Layout(App[str]):
             self.side.to(0)
             self.table.show(state)
             self.show_pictures()
+        self._story_lines = self._list_rows = 0  # only now has the side this screen's story
         self.refocus()
         self.tell_wants()
         self.tick()

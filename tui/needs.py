@@ -19,6 +19,7 @@ from tui.widgets.table import FRAME_LINES
 from tui.widgets.table_state import TableState
 
 FEW = 8  # rows of the overview's list that always have room
+STORY, LEAST_STORY = 10, 4  # lines of a story, with its edge: there is room, or its list is cut
 LEAST_HEAT = 6  # lines of a map of partitions, with its edge
 LEAST_PICTURE = 7  # and of a picture
 AGE = "age"  # the picture that only wide screens have
@@ -48,10 +49,11 @@ def needs_of(
     every = rows
     if view is OVERVIEW:  # of what is within limits a few: pictures say more
         rows = max(state.data.marked, min(rows, FEW if width < WIDE else 4 * FEW))
+    told = story + 2 * EDGE
     share, most = SHARES.get(view, 0), every + FRAME_LINES
     needs = {
         "table": Need(max(1, rows) + FRAME_LINES, 6, most=most, share=share),
-        "side": Need(story + 2 * EDGE, 10),
+        "side": Need(max(told, STORY), min(max(told, LEAST_STORY), STORY)),
     }
     if width < BESIDE:
         return needs

@@ -82,9 +82,8 @@ def not_recorded(location: Location, frame: "Frame") -> Make:
     asks_worst = location == Location(WHY)
     row = worst(frame) if asks_worst else None
     says = NOT_RECORDED if row is None else NO_WHY
-    if row is not None and row.judged is not None:  # by now another may be the worst
-        location = Location(WHY, row.judged.where)
-    [command, *_] = equal_commands(location, None, None, (), frame.snapshot.argv)
+    place = as_named(location, frame)
+    [command, *_] = equal_commands(place, None, None, (), frame.snapshot.argv)
 
     def make(width: int) -> Sequence[Line]:
         return [
@@ -94,6 +93,12 @@ def not_recorded(location: Location, frame: "Frame") -> Make:
         ]
 
     return make
+
+
+def as_named(location: Location, frame: "Frame") -> Location:
+    """Return a place with the moment's worst finding by name: by now another may be the worst."""
+    row = worst(frame) if location == Location(WHY) else None
+    return location if row is None or row.judged is None else Location(WHY, row.judged.where)
 
 
 def recorded_worst(frame: "Frame") -> Location | None:

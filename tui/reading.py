@@ -142,9 +142,12 @@ class Reading(Layout):
     def action_equal(self) -> None:
         """Show commands to paste; none of them changes anything."""
         from tui.equal_commands import equal_commands
+        from tui.panes import as_named
 
-        connection = self.snapshot.argv if self.snapshot else ()
-        commands = equal_commands(self.place, self.answer, self.row, self.runs, connection)
+        connection, place = self.snapshot.argv if self.snapshot else (), self.place
+        if self.feed.replay and self.frame is not None:
+            place = as_named(place, self.frame)
+        commands = equal_commands(place, self.answer, self.row, self.runs, connection)
 
         def make(width: int) -> Sequence[Line]:
             lines: list[Line] = []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
     from tui.feed.asking import AskingFeed, Feed
     from tui.feed.frame import Frame
-    from tui.feed.recording import Writer
+    from tui.feed.writer import Writer
 
 CLOSES = 30.0  # seconds that the last snapshot has to be written
 
@@ -43,6 +43,7 @@ def recorded(feed: "AskingFeed", writer: "Writer", say: Say) -> NoReturn:
             problems.tell(news.snapshot)
             follow_worst(feed, news)
 
+    feed.only_records = True
     try:
         feed.start(post)
         reason = ended.get()
@@ -52,7 +53,9 @@ def recorded(feed: "AskingFeed", writer: "Writer", say: Say) -> NoReturn:
             raise _unanswered(writer, problems.now) from None
         raise
     _close(feed, writer, say)
-    remedy = "what is there can be replayed" if writer.answered else "nothing was recorded"
+    remedy: str | None = "what is there can be replayed" if writer.is_there else None
+    if not writer.answered:
+        remedy = "nothing was recorded"
     raise IncompleteError(reason, where=str(writer.path), remedy=remedy)
 
 

@@ -42,9 +42,9 @@ class IdBuckets:
     def __init__(self, request: str, expected: int) -> None:
         home = state_dir() / "audits"
         self.folder = home / hashlib.sha256(request.encode()).hexdigest()[:32]
-        self._number = max(1, -(-expected // ROWS))
+        self._planned = max(1, -(-expected // ROWS))
         self._waiting: list[NDArray[Any]] = []
-        self._sizes = [0] * self._number
+        self._sizes = [0] * self._planned
         with _writing(home):
             _remove_old(home)
             private.make_folder(self.folder)
@@ -55,7 +55,7 @@ class IdBuckets:
             kept: dict[str, Any] = json.loads((self.folder / "progress.json").read_bytes())
             if kept["began"] < (time.time() - KEPT_SECONDS) * 1000:
                 raise ValueError
-            self._number, self._sizes = len(kept["sizes"]), kept["sizes"]
+            self._sizes = kept["sizes"]
             for number, size in enumerate(self._sizes):
                 if size:
                     if self._file(number).stat().st_size < size:
@@ -71,7 +71,7 @@ class IdBuckets:
         self.remove()
         with _writing(self.folder):
             private.make_folder(self.folder)
-        self._sizes = [0] * self._number
+        self._sizes = [0] * self._planned  # the killed run may have expected fewer
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number}.rows"
@@ -92,9 +92,10 @@ class IdBuckets:
 
         rows = np.concatenate(self._waiting or [np.zeros(0, FIELDS)])
         self._waiting = []
-        bucket = (rows["id"][:, 0] >> np.uint64(32)) % np.uint64(self._number)
+        count = len(self._sizes)
+        bucket = (rows["id"][:, 0] >> np.uint64(32)) % np.uint64(count)
         order = np.argsort(bucket, kind="stable")
-        ends = np.searchsorted(bucket[order], np.arange(self._number + 1, dtype=np.uint64))
+        ends = np.searchsorted(bucket[order], np.arange(count + 1, dtype=np.uint64))
         self._refuse_few_ids(np.diff(ends) * rows.itemsize, MOST * rows.itemsize)
         with _writing(self.folder):
             for number, (begin, end) in enumerate(pairwise(ends.tolist())):
@@ -113,10 +114,7 @@ class IdBuckets:
         """Refuse before anything is written. more: by bucket; bytes. Raises IncompleteError."""
         if int((more + self._sizes).max()) > most:
             self.remove()
-            raise IncompleteError(
-                "too many records have the same id, or few ids",
-                remedy="name an id that each input has of its own: --by",
-            )
+            raise few_ids()
 
     def __iter__(self) -> "Iterator[NDArray[Any]]":
         """Yield the buckets, each read completely."""
@@ -133,10 +131,18 @@ class IdBuckets:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def few_ids() -> IncompleteError:
+    """Return the error for a bucket that would have more than MOST rows."""
+    return IncompleteError(
+        "too many records have the same id, or few ids",
+        remedy="name an id that each input has of its own: --by",
+    )
+
+
 def rows_of(
-    ids: "NDArray[Any]", offsets: "NDArray[Any]", times: "NDArray[Any]", number: int, kind: Any
+    ids: "NDArray[Any]", offsets: "NDArray[Any]", times: "NDArray[Any]", number: Any, kind: Any
 ) -> "NDArray[Any]":
-    """Return rows of a range. kind: of all rows, or of each."""
+    """Return rows. number, kind: range and kind of all rows, or of each."""
     import numpy as np
 
     rows = np.zeros(len(ids), FIELDS)

@@ -3,18 +3,19 @@
 Harm and remedy of each rule are in its entry of `eoctl/explain/doctor.md`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eoctl.render import explain
 from eoctl.render.diagnose_words import bound_notes
 from eoctl.render.sanitise import visible
 from eoctl.render.width import labelled
+from eoctl.render.words import Words, sentence
 from recovery.answers import Answer
 from recovery.diagnose.contest import WINDOW_MS
 from recovery.doctor.commit_ways import COMMITS_MS
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.doctor.findings import ALL, NOT_KEPT, NOT_READ, Change, DoctorFacts, Finding, Sign
+from recovery.doctor.findings import ALL, NOT_KEPT, NOT_READ, Change, DoctorFacts, Finding
 from recovery.doctor.known_bugs import LAST_READ
 from recovery.doctor.narrowing import OF_THE_CLUSTER
 from recovery.doctor.setting_names import REPLICATION
@@ -23,6 +24,7 @@ from recovery.plurals import counted, listed
 from recovery.quoting import addresses, some
 from recovery.row import Row
 from recovery.times import rfc3339, span
+from recovery.values import Reason
 from recovery.watch.check_rules import UNSUPPORTED
 
 Data = Mapping[str, Any]
@@ -80,12 +82,12 @@ def _part(entry: str, label: str) -> str:
     return text
 
 
-def sign_words(sign: Sign) -> str:
+def sign_words(sign: Reason) -> str:
     """Return one thing that was seen as a sentence."""
-    return SIGNS[sign.code](sign.data)
+    return sentence(SIGNS, sign)
 
 
-def _setting(data: Data) -> str:
+def _setting(**data: Any) -> str:
     where = f" on {listed(data['brokers'], 'broker')}" if data["brokers"] else ""
     return f"{data['setting']} is {_value(data)}{where}"
 
@@ -99,7 +101,7 @@ def _value(data: Data) -> str:
     return f"{value} ({span(value * units[unit])})"
 
 
-def _copies(data: Data) -> str:
+def _copies(**data: Any) -> str:
     if data["setting"] == REPLICATION:
         text = f"{counted(data['value'], 'copy', 'copies')} of each record"
     else:
@@ -109,7 +111,7 @@ def _copies(data: Data) -> str:
     return text if data["made"] else f"it does not exist yet; the brokers would make it with {text}"
 
 
-def _not_seen(data: Data) -> str:
+def _not_seen(**data: Any) -> str:
     brokers = f"{listed(data['brokers'], 'broker')}: " if data["brokers"] else ""
     names = f"{_names(data)}: " if data["names"] else ""
     return f"{brokers}{names}{data['detail']} ({data['error']})"
@@ -132,13 +134,13 @@ def _brokers(data: Data) -> str:
     return listed(data["brokers"], "broker")
 
 
-def _version(data: Data) -> str:
+def _version(**data: Any) -> str:
     answer = "it answers" if len(data["brokers"]) == 1 else "they answer"
     source = "by --broker-version" if data["by_hand"] else f"by what {answer} to ApiVersions"
     return f"{_brokers(data)}: Kafka {data['versions']}, {source}"
 
 
-def _no_release(data: Data) -> str:
+def _no_release(**data: Any) -> str:
     answers = "answers" if len(data["brokers"]) == 1 else "answer"
     return f"{_brokers(data)}: {answers} like no release of Apache Kafka that eoctl knows"
 
@@ -155,11 +157,11 @@ def newer_words(versions: Mapping[str, int]) -> str:
     return f"newer than eoctl knows: {named}"
 
 
-def _newer(data: Data) -> str:
+def _newer(**data: Any) -> str:
     return f"{_brokers(data)}: {newer_words(data['versions'])}"
 
 
-def _commit_ways(data: Data) -> str:
+def _commit_ways(**data: Any) -> str:
     home, offset = data["last_plain_at"]
     others = data["partitions"] - 1
     return (
@@ -171,7 +173,7 @@ def _commit_ways(data: Data) -> str:
     )
 
 
-def _outage(data: Data) -> str:
+def _outage(**data: Any) -> str:
     lasted = span(data["aborted"] - data["started"])
     return (
         f"{_name(data['transactional_id'])} began a transaction at {rfc3339(data['started'])}; it "
@@ -181,7 +183,7 @@ def _outage(data: Data) -> str:
     )
 
 
-def _writers(data: Data) -> str:
+def _writers(**data: Any) -> str:
     return "; ".join(
         (
             f"{counted(w['producers'], 'producer')} "
@@ -192,28 +194,28 @@ def _writers(data: Data) -> str:
     )
 
 
-SIGNS: Mapping[str, Callable[[Data], str]] = {
+SIGNS: Mapping[str, Words] = {
     "setting": _setting,
     "copies": _copies,
-    "written-by": lambda d: f"transactions write it now, such as that of {_names(d)}",
-    "held": lambda d: "records in it wait for a transaction now",
-    "timeout": lambda d: f"transaction timeout {d['timeout_ms']} ms ({span(d['timeout_ms'])})",
-    "ids": lambda d: f"{counted(d['number'], 'transactional id')}: {_names(d)}",
-    "v1-ids": lambda d: (
+    "written-by": lambda **d: f"transactions write it now, such as that of {_names(d)}",
+    "held": "records in it wait for a transaction now",
+    "timeout": lambda timeout_ms: f"transaction timeout {timeout_ms} ms ({span(timeout_ms)})",
+    "ids": lambda **d: f"{counted(d['number'], 'transactional id')}: {_names(d)}",
+    "v1-ids": lambda **d: (
         f"{counted(d['number'], 'id')} wrote a transaction of version 1 in the last "
         f"{counted(WINDOW_MS // 60_000, 'minute')}: {_names(d)}"
     ),
     "outage": _outage,
-    "timed-out-ids": lambda d: f"{counted(d['number'], 'id')} of it timed out so: {_names(d)}",
-    "client-lives": lambda d: f"by its name it belongs to {_name(d['client'])}, which is running",
-    "idle-groups": lambda d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
+    "timed-out-ids": lambda **d: f"{counted(d['number'], 'id')} of it timed out so: {_names(d)}",
+    "client-lives": lambda client: f"by its name it belongs to {_name(client)}, which is running",
+    "idle-groups": lambda **d: f"{counted(d['number'], 'group')} without members now: {_names(d)}",
     "commit-ways": _commit_ways,
     "writers": _writers,
-    "changelog-by-name": lambda d: "a changelog of Kafka Streams, by its name",
+    "changelog-by-name": "a changelog of Kafka Streams, by its name",
     "version": _version,
     "no-release": _no_release,
-    "bug": lambda d: bug_words(d["number"], d["affected"], d["fixed"]),
-    "feature": lambda d: f"{d['feature']} is {d['level']}; all brokers can do {d['possible']}",
+    "bug": bug_words,
+    "feature": "{feature} is {level}; all brokers can do {possible}",
     "newer": _newer,
     "not-seen": _not_seen,
 }

@@ -50,8 +50,10 @@ class Column(Value):
     spare: where lines are too long for the terminal the column is left out if its cells are all
     null, all null or 0, or whatever they are. asked: named by --columns, never left out.
 
-    The rest is for the dashboard. widths: cells where the terminal has less than 100, less than
-    150, or more; 0 = not shown. letter: with shift, sorts by it. grow: its share of what is left.
+    The rest is for the dashboard. usual: cells that a name or a sentence gets, if it is as long,
+    before columns of less worth are shown; a number has them while no name is cut. worth: where not
+    all columns have room, those of more worth are shown, of equals the left one. letter: sorts by
+    it, with shift. grow: its share of what is left.
     """
 
     key: str
@@ -62,7 +64,8 @@ class Column(Value):
     wide_only: bool = False
     spare: Literal["null", "zero", "any"] = "null"
     asked: bool = False
-    widths: tuple[int, int, int] = (0, 0, 0)
+    usual: int = 0
+    worth: int = 0
     letter: str = ""
     grow: int = 0
 

@@ -1,11 +1,11 @@
 """Words of what is watched: the rules of `check`, its metrics for Prometheus, and what grows."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
-from eoctl.render.words import size, spoken_age
+from eoctl.render.words import Words, sentence, size, spoken_age
 from recovery.plurals import count, counted
 from recovery.quoting import quoted, some
 from recovery.times import rfc3339
@@ -22,7 +22,7 @@ def check_row(judged: Judgement) -> CheckRow:
         observed=judged.observed,
         unit=judged.unit,
         ok=judged.ok,
-        detail="; ".join(REASONS[r.code](**r.data) for r in judged.reasons),
+        detail="; ".join(sentence(REASONS, r) for r in judged.reasons),
     )
 
 
@@ -67,39 +67,39 @@ def _subject(kind: str, name: str) -> str:
 
 
 _CLOCKS = {"coordinator": "its coordinator's clock", "host": "this host's clock"}
-REASONS: Mapping[str, Callable[..., str]] = {
-    "nothing-held": "nothing is held".format,
-    "held-most": "{name} is held most".format,
-    "held-longest": "{name}, by the {clock}'s clock".format,
+REASONS: Mapping[str, Words] = {
+    "nothing-held": "nothing is held",
+    "held-most": "{name} is held most",
+    "held-longest": "{name}, by the {clock}'s clock",
     "partitions-not-seen": _not_seen,
     "ages-not-known": lambda number: f"of {counted(number, 'partition')} it is not known",
     "named": _named,
-    "not-judged": "{number} could not be judged".format,
-    "groups-not-seen": "not all groups were seen".format,
-    "answered": "{seen} of {total} answered".format,
-    "not-all-may-be-asked": "not all may be asked".format,
-    "history-goes": "{name}: its history goes with it, and {held} is {verdict}".format,
-    "client-lives": "{name}: its client {client} lives, and its next transaction would fail".format,
-    "no-needed-id-expires": "nothing depends on an id that expires so soon".format,
-    "expiration-not-known": "transactional.id.expiration.ms is not known".format,
-    "no-producer": "no partition has a producer".format,
+    "not-judged": "{number} could not be judged",
+    "groups-not-seen": "not all groups were seen",
+    "answered": "{seen} of {total} answered",
+    "not-all-may-be-asked": "not all may be asked",
+    "history-goes": "{name}: its history goes with it, and {held} is {verdict}",
+    "client-lives": "{name}: its client {client} lives, and its next transaction would fail",
+    "no-needed-id-expires": "nothing depends on an id that expires so soon",
+    "expiration-not-known": "transactional.id.expiration.ms is not known",
+    "no-producer": "no partition has a producer",
     "most-producers": lambda broker, topic, producers: (
         f"broker {broker} leads with the most; topic {quoted(topic)} has {producers} in all"
     ),
-    "no-id": "there is no transactional id".format,
+    "no-id": "there is no transactional id",
     "prefix": lambda prefix, ids: f"{counted(ids, 'id')} of prefix {quoted(prefix)}",
-    "coordinators-not-seen": "not all coordinators were seen".format,
-    "none-seen": "none was seen".format,
+    "coordinators-not-seen": "not all coordinators were seen",
+    "none-seen": "none was seen",
     "largest": _largest,
-    "no-deadline-near": "no transaction has used three quarters of its timeout".format,
+    "no-deadline-near": "no transaction has used three quarters of its timeout",
     "aborted-then": lambda name, clock: (
         f"its coordinator aborts the transaction of {quoted(name)} then, by {_CLOCKS[clock]}"
     ),
-    "no-two-phase": "no two-phase transaction is open".format,
+    "no-two-phase": "no two-phase transaction is open",
     "only-its-system-ends-it": lambda name, clock: (
         f"only its own system ends the transaction of {quoted(name)}, by {_CLOCKS[clock]}"
     ),
-    "no-id-expires": "no transactional id expires so soon".format,
+    "no-id-expires": "no transactional id expires so soon",
     "dropped-first": lambda name, ids: (
         f"{quoted(name)} may be dropped first, of {counted(ids, 'id')}"
     ),
@@ -110,24 +110,23 @@ REASONS: Mapping[str, Callable[..., str]] = {
     "coordinator-partitions-not-seen": lambda number, total: (
         f"{number} of {counted(total, 'coordinator partition')} not seen"
     ),
-    "ids-not-seen": "not all transactional ids were seen".format,
-    "retention-hidden": (
-        "offsets.retention.minutes is hidden: grant DESCRIBE_CONFIGS on the cluster".format
-    ),
+    "ids-not-seen": "not all transactional ids were seen",
+    "retention-hidden": "offsets.retention.minutes is hidden: grant DESCRIBE_CONFIGS on the "
+    "cluster",
     "without-members-not-seen": lambda number, total: (
         f"{number} of {counted(total, 'group')} without members not seen"
     ),
     "offsets-go": _offsets_go,
-    "no-map": "no map is named: see mirror_maps".format,
+    "no-map": "no map is named: see mirror_maps",
     "map": lambda path, problem: f"{quoted(path)} {problem}",
     "map-until": lambda path, at: f"{_map(path)} knows its source up to {rfc3339(at)}",
     "map-of-later": lambda path: f"{_map(path)} is of a later time than now: a clock is wrong",
-    "only-the-last-read": "only the last {seconds} s were read".format,
-    "states-not-read": "not all of __transaction_state was read".format,
+    "only-the-last-read": "only the last {seconds} s were read",
+    "states-not-read": "not all of __transaction_state was read",
     "subjects": lambda subjects: _named([_subject(*one) for one in subjects]),
     "without-answer": lambda number: f"{counted(number, 'question')} without an answer",
-    "accepted": "{number} accepted".format,
-    "error": "{sentence}".format,
+    "accepted": "{number} accepted",
+    "error": "{sentence}",
 }
 """A reason's code → its sentence, of the reason's data."""
 

@@ -1,17 +1,30 @@
-"""Put numbers into words for people: ages (`3m`, `~14m`, `6d 2h`) and sizes."""
+"""Put data into words for people: sentences, ages (`3m`, `~14m`, `6d 2h`) and sizes."""
 
 import textwrap
+from collections.abc import Callable, Mapping
 from math import floor
 from typing import TYPE_CHECKING
 
-from recovery.values import Value
+from recovery.values import Reason, Value
 
 if TYPE_CHECKING:
     from recovery.row import ErrorRow
 
+Words = str | Callable[..., str]
+"""A sentence: a format string, or a function, of a reason's data by name."""
 MOST_PARTITIONS_SHOWN = 6  # of the partitions that a transaction holds
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
+
+
+def sentence(table: Mapping[str, Words], reason: Reason) -> str:
+    """Return the sentence that a table has for a reason.
+
+    >>> sentence({"held": "{name} is held"}, Reason("held", {"name": "orders:3"}))
+    'orders:3 is held'
+    """
+    words, data = table[reason.code], {**reason.data, **reason.more}
+    return words.format(**data) if isinstance(words, str) else words(**data)
 
 
 class Age(Value, order=True):

@@ -287,6 +287,10 @@ class EndToEndInput(Row):
 
     topic: str
     partition: int
+    log_start_offset: Annotated[
+        int | None,
+        Meta(description="older inputs are deleted: if they had an output is unknown; null: a map"),
+    ]
     start: Annotated[int, FROM]
     cut: Annotated[int, Meta(description="inputs from here on may still wait for their output")]
     end: Annotated[int, TO, Meta(description="the last stable offset, not included")]

@@ -5,8 +5,10 @@ ids at a time: all records of an id are in one bucket. Of several inputs with on
 have the outputs, and those without follow.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
 
 from recovery.audit.duplicates import SHOWN, Copy, known_time
 from recovery.facts import TopicPartition
@@ -39,7 +41,7 @@ class Reach:
     inputs, outputs: how many ranges; those of the inputs are numbered first. last: the last input
     that has an output, -1: none has. first: [input range, output range] the first input with an
     output there, NEVER: none. Only ids of one input count: of several, the output may be a later
-    one's.
+    one's. rows: how many were added, by range.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -48,11 +50,28 @@ class Reach:
         self._inputs = inputs
         self.last = np.full(inputs, -1, np.int64)
         self.first = np.full((inputs, outputs), NEVER, np.int64)
+        self.rows = np.zeros(inputs + outputs, np.int64)
+
+    def dump(self) -> bytes:
+        """Return what `join` takes."""
+        return b"".join(part.tobytes() for part in (self.last, self.first, self.rows))
+
+    def join(self, content: bytes) -> None:
+        """Add the buckets of another task, of the same ranges."""
+        import numpy as np
+
+        numbers = np.frombuffer(content, np.int64)
+        first = len(self.last) + self.first.size
+        np.maximum(self.last, numbers[: len(self.last)], out=self.last)
+        there = numbers[len(self.last) : first].reshape(self.first.shape)
+        np.minimum(self.first, there, out=self.first)
+        self.rows += numbers[first:]
 
     def add(self, rows: "NDArray[Any]") -> None:
         """Add a bucket."""
         import numpy as np
 
+        _count(self.rows, rows["range"])
         by_id = _ById(rows, None)
         rows, inputs, outputs = by_id.rows, by_id.of(INPUT), by_id.of(OUTPUT)
         have = inputs & (by_id.place < by_id.count(OUTPUT)[by_id.group])
@@ -84,12 +103,13 @@ class Cut(Value):
     """What each input partition must have brought, by range of the inputs.
 
     ends: inputs from this offset on may still wait. proven_after: see `Reach.proven_after`.
-    inputs_known: no input that was not read can have the id of one of these outputs.
+    known_to: by range of the outputs: no input that was not read can have the id of an output
+    before this offset.
     """
 
     ends: "NDArray[np.int64]"
     proven_after: "NDArray[np.int64]"
-    inputs_known: bool = True
+    known_to: "NDArray[np.int64]"
 
 
 class Found(NamedTuple):
@@ -108,26 +128,75 @@ class Found(NamedTuple):
     outputs: tuple[Copy, ...]
 
 
-class Judged:
-    """The second pass over all buckets. most: findings that are kept; all are counted.
+class Counts(Value):
+    """Numbers of rows, by range.
 
-    By input range: lost, unproven (may be deleted), pending (their output is in an open
-    transaction), behind (at or above the cut). By output range: repeated, from_aborted, and
-    unknown: no input of these ranges has the id. findings: ids with a proven finding.
+    Of inputs: lost, unproven (may be deleted), pending (their output is in an open transaction),
+    behind (at or above the cut). Of outputs: repeated, from_aborted, doubtful (either, unless an
+    input that was not read has the id), and unknown: no input of these ranges has the id. rows: all
+    that were judged.
     """
+
+    lost: tuple[int, ...]
+    unproven: tuple[int, ...]
+    pending: tuple[int, ...]
+    behind: tuple[int, ...]
+    repeated: tuple[int, ...]
+    from_aborted: tuple[int, ...]
+    doubtful: tuple[int, ...]
+    unknown: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+COUNTED = tuple(Counts.__struct_fields__)
+
+
+class Verdicts(Value):
+    """What was judged. findings: ids with a proven finding. found: the first findings, proven ones
+    before others, in the order of their first inputs."""
+
+    found: tuple[Found, ...]
+    findings: int
+    counts: Counts
+
+
+class Judged:
+    """The second pass over all buckets. most: findings that are kept; all are counted."""
 
     def __init__(self, places: Sequence[TopicPartition], cut: Cut, most: int) -> None:
         import numpy as np
 
         self._places, self._cut, self._most = places, cut, most
-        self.found: list[Found] = []
-        self.findings = 0
-        zeros = np.zeros(len(places), np.int64)
-        self.lost, self.unproven, self.pending, self.behind = (zeros.copy() for _ in range(4))
-        self.repeated, self.from_aborted, self.unknown = (zeros.copy() for _ in range(3))
+        self._found: list[Found] = []
+        self._findings = 0
+        self._counts = {name: np.zeros(len(places), np.int64) for name in COUNTED}
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """Return what was judged so far."""
+        counts = Counts(*(tuple(self._counts[name].tolist()) for name in COUNTED))
+        return Verdicts(tuple(self._found), self._findings, counts)
+
+    def dump(self) -> bytes:
+        """Return what `join` takes."""
+        return msgspec.json.encode(self.verdicts)
+
+    def join(self, content: bytes) -> None:
+        """Add the buckets of another task, of the same ranges and cut."""
+        other = msgspec.json.decode(content, type=Verdicts)
+        for name, counts in self._counts.items():
+            counts += getattr(other.counts, name)
+        self._findings += other.findings
+        self._keep(other.found)
+
+    def _keep(self, found: Iterable[Found]) -> None:
+        each = [*self._found, *found]
+        self._found = sorted(each, key=lambda f: (not f.proven, f.inputs[0][:3]))[: self._most]
 
     def add(self, rows: "NDArray[Any]") -> None:
         """Add a bucket."""
+        import numpy as np
+
         by_id = _ById(rows, self._cut.ends)
         rows, group, place = by_id.rows, by_id.group, by_id.place
         made = by_id.count(OUTPUT)[group]
@@ -141,27 +210,30 @@ class Judged:
         outputs = by_id.of(OUTPUT)
         repeated = outputs & (given > 0) & (place >= given)
         from_aborted = outputs & (given == 0) & (aborted > 0)
-        for counts, chosen in (
-            (self.lost, proven),
-            (self.unproven, gone & ~proven),
-            (self.pending, due & ~gone),
-            (self.behind, without & ~by_id.due),
-            (self.repeated, repeated),
-            (self.from_aborted, from_aborted),
-            (self.unknown, outputs & (given == 0) & (aborted == 0)),
+        known = np.zeros(len(rows), np.bool_)
+        made_in = rows["range"][outputs] - len(self._cut.ends)
+        known[outputs] = rows["offset"][outputs] < self._cut.known_to[made_in]
+        for name, chosen in (
+            ("lost", proven),
+            ("unproven", gone & ~proven),
+            ("pending", due & ~gone),
+            ("behind", without & ~by_id.due),
+            ("repeated", repeated),
+            ("from_aborted", from_aborted),
+            ("doubtful", (repeated | from_aborted) & ~known),
+            ("unknown", outputs & (given == 0) & (aborted == 0)),
+            ("rows", np.ones(len(rows), np.bool_)),
         ):
-            _count(counts, rows["range"][chosen])
+            _count(self._counts[name], rows["range"][chosen])
         found: list[tuple[Kind, NDArray[np.bool_]]] = [
             ("no-output", gone),
             ("repeated", repeated),
             ("aborted-input", from_aborted),
         ]
         for kind, chosen in found:
-            shown = chosen & (proven if kind == "no-output" else self._cut.inputs_known)
-            self.found += by_id.found(kind, chosen, shown, self._places, self._most)
-            self.findings += by_id.ids_of(shown)
-        self.found = sorted(self.found, key=lambda f: (not f.proven, f.inputs[0][:3]))
-        del self.found[self._most :]
+            shown = chosen & (proven if kind == "no-output" else known)
+            self._keep(by_id.found(kind, chosen, shown, self._places, self._most))
+            self._findings += by_id.ids_of(shown)
 
 
 def _count(counts: "NDArray[np.int64]", ranges: "NDArray[np.int32]") -> None:
@@ -221,13 +293,14 @@ class _ById:
         places: Sequence[TopicPartition],
         most: int,
     ) -> Iterator[Found]:
-        """Yield the findings of the ids that have chosen rows, those of proven ones first."""
+        """Yield the first findings of the ids that have chosen rows: see `Judged`."""
         import numpy as np
 
         unproven = np.bincount(self.group[chosen & ~proven], minlength=self.groups) > 0
         groups = np.unique(self.group[chosen])
-        groups = groups[np.argsort(unproven[groups], kind="stable")]
-        for number in groups[:most].tolist():
+        first = self.rows[np.searchsorted(self.group, groups)]  # inputs come before outputs
+        order = np.lexsort((first["offset"], first["range"], unproven[groups]))
+        for number in groups[order[:most]].tolist():
             begin, end = np.searchsorted(self.group, [number, number + 1]).tolist()
             here = slice(begin, end)
             rows = self.rows[here]

@@ -7,7 +7,7 @@ keys and no values. The rules: docs/failover.md.
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -188,6 +188,20 @@ def ids_unknown(kept: MirrorMap) -> str | None:
     if not without:
         return None
     return f"{without[0]} has no topic id: it may be another topic of this name than the map saw"
+
+
+def unread_parts(kept: MirrorMap) -> Iterator[tuple[int, str]]:
+    """Yield the partitions of which a map may not know each record of the source, why, and what to
+    do."""
+    for part in kept.partitions:
+        if not part.looked_at:
+            yield (
+                part.partition,
+                "the map has not read it to its end: bring it up to date, audit mirror --keep",
+            )
+        if kept.compacted is not False:
+            text = "it is compacted, or its settings were hidden when the map was kept: which "
+            yield part.partition, text + "records it had is unknown: compare them, audit mirror"
 
 
 def shown(fact: str | tuple[str, ...] | None) -> str:

@@ -169,3 +169,31 @@ def rest_of(parts: Sequence[Rest]) -> Rest:
         np.concatenate([p.digest for p in parts])[order],
         np.concatenate([p.outcome for p in parts])[order],
     )
+
+
+class Waiting:
+    """The visible records of several partitions that have no pair, by half of their digest: an
+    equal half is a doubt, and proves nothing."""
+
+    def __init__(self, rests: Sequence[Rest]) -> None:
+        import numpy as np
+
+        halves = [rest.digest[rest.visible, 0] for rest in rests]
+        half = np.concatenate([np.zeros(0, np.uint64), *halves])
+        owner = np.repeat(np.arange(len(halves)), [len(one) for one in halves])
+        order = np.argsort(half)
+        self._half, self._owner = half[order], owner[order]
+
+    def owners(self, ids: "NDArray[np.uint64]") -> set[int]:
+        """Return the numbers of the partitions that have records like these. ids: uint64[n, 2]."""
+        import numpy as np
+
+        half = np.unique(ids[:, 0])
+        low = np.searchsorted(self._half, half)
+        high = np.searchsorted(self._half, half, side="right")
+        there = low < high
+        return {
+            owner
+            for begin, end in zip(low[there].tolist(), high[there].tolist(), strict=True)
+            for owner in np.unique(self._owner[begin:end]).tolist()
+        }

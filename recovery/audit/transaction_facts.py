@@ -62,6 +62,11 @@ class Coverage(Value):
     whole: bool
     pasts: tuple[Past, ...] = ()
 
+    @property
+    def unproven(self) -> bool:
+        """Return whether transactions of the id are known in part, or may be missing."""
+        return bool(self.ended) or not self.whole
+
 
 @dataclass(slots=True)
 class _Id:

@@ -3,9 +3,9 @@
 The conditions in the rule table of `recovery.diagnose.verdicts` are written in terms of `Case`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from recovery.facts import (
     CoordinatorFacts,
@@ -29,8 +29,8 @@ from recovery.inspect.observation import (
     Settings,
     StartBatch,
 )
-from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT, deadline, is_two_phase, looks_precommitted
-from recovery.values import Value, replace
+from recovery.inspect.two_phase import deadline, is_two_phase, looks_precommitted
+from recovery.values import Reason, Value, replace
 
 CYCLES_PATIENCE = 2
 """After this many missed abort cycles, assume the coordinator will not abort the transaction."""
@@ -355,8 +355,7 @@ class Case(Value, dict=True):
         fits = row.producer_epoch in (start.producer_epoch, start.producer_epoch + 1)
         if not fits or self.may_hide_earlier or not self.lost_agree:
             return None
-        outcome = row.state.removeprefix("Prepare").lower()
-        return outcome if lost[0].outcome == outcome else None
+        return row.decided if lost[0].outcome == row.decided else None
 
     # What was decided.
 
@@ -393,21 +392,22 @@ class Case(Value, dict=True):
         return self.lost != lost_decisions(past.without_cache, start, offset, skew)
 
     @property
-    def replaced(self) -> str | None:
-        """Return why `__transaction_state` is no longer the log from when the batch was written."""
+    def replaced(self) -> Mapping[str, Any] | None:
+        """Return what shows that `__transaction_state` is a later log than the batch, if anything.
+
+        detail: a sentence of whoever read it; else two coordinator epochs: the one that a marker of
+        this producer bears is above the one of the log.
+        """
         history = self.history
         if history is None or history.reason not in (None, "history-compacted", "history-replaced"):
             return None
         if history.reason == "history-replaced":
-            return history.detail
+            return None if history.detail is None else {"detail": history.detail}
         row = self._producer(self.newest)
         marked = row.coordinator_epoch if row else None
         if marked is None or history.leader_epoch is None or marked <= history.leader_epoch:
             return None
-        return (
-            f"a marker of producer id {self.about.producer_id} bears coordinator epoch {marked}, "
-            f"and the __transaction_state partition of its id is at {history.leader_epoch}"
-        )
+        return {"marked": marked, "log_epoch": history.leader_epoch}
 
     def _decisions_until_look(self, history: History) -> tuple[Decision, ...]:
         """Leave out decisions made after the sample and before the log was read.
@@ -585,7 +585,7 @@ class Case(Value, dict=True):
         return self.owner is not None and is_two_phase(self.owner)
 
     @property
-    def gate(self) -> str | None:
+    def gate(self) -> Reason | None:
         """Return why a fence of the id that is Ongoing, here or elsewhere, needs --owner-is-gone.
 
         None: nothing seen speaks against a fence. How long the id has run is not considered.
@@ -692,34 +692,23 @@ def gate_of(
     moved: bool,
     groups: Sequence[GroupFacts],
     missing: Sequence[Missing],
-) -> str | None:
+) -> Reason | None:
     """Return why a fence of an Ongoing id needs --owner-is-gone; None: nothing speaks against it.
 
     late: the id is past a limit; signs of life are only checked then. moved: its owner did
     something between two samples. groups: those that the id is named after count, others are
     ignored. missing: what could not be seen of the groups.
     """
+    name = {"name": row.transactional_id}
     if is_two_phase(row):
-        return (
-            f"{row.transactional_id} is two-phase (timeout {TWO_PHASE_TIMEOUT}, KIP-939): "
-            "another system commits or aborts it"
-        )
+        return Reason("is-two-phase", name)
     if looks_precommitted(row, settings, groups):
-        return (
-            f"{row.transactional_id} looks like a Flink sink (by its name): its job may still "
-            "commit these records from a checkpoint"
-        )
+        return Reason("may-be-precommitted", name)
     if not late:
         return None
     if moved:
-        return f"{row.transactional_id} is alive: its owner worked on between the two looks"
+        return Reason("worked-on", name)
     life = life_of(row.transactional_id, groups, missing)
     if life.living:
-        names = life.names
-        return f"{row.transactional_id} may be alive: the group of its name has members ({names})"
-    if life.unseen:
-        return (
-            f"{row.transactional_id} may be alive: whether a group of its name has members "
-            f"could not be seen: {life.unseen[0]}"
-        )
-    return None
+        return Reason("group-has-members", {**name, "groups": life.names})
+    return Reason("group-not-seen", {**name, "unseen": life.unseen[0]}) if life.unseen else None

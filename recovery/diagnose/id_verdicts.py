@@ -11,24 +11,22 @@ judges the ids that do hold a partition. Ambiguous facts are read as follows:
   only if a second sample finds the id in the same Prepare*.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from recovery.diagnose import id_remedies
 from recovery.diagnose.case import gate_of
-from recovery.diagnose.evidence import Evidence, brokers_away, whose_clock
+from recovery.diagnose.evidence import about_id, brokers_away
 from recovery.diagnose.remedies import Remedy, of_its_system, of_live, start_brokers_first
-from recovery.diagnose.verdicts import VerdictName, granted_or, was_refused
+from recovery.diagnose.verdicts import VerdictName, refused, was_refused
 from recovery.facts import CoordinatorFacts, TopicPartition, TransactionFacts
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
 from recovery.inspect.two_phase import deadline, is_two_phase
-from recovery.plurals import listed
-from recovery.times import span
-from recovery.values import Value
+from recovery.values import Reason, Value
 
 
 class IdCase(Value, dict=True):
@@ -178,7 +176,7 @@ class IdCase(Value, dict=True):
         return deadline(self.row)
 
     @property
-    def gate(self) -> str | None:
+    def gate(self) -> Reason | None:
         """Return why a fence needs --owner-is-gone; None: nothing speaks against a fence."""
         if self.row.state != "Ongoing":
             return None
@@ -204,10 +202,10 @@ class IdVerdict(Value):
     about: TransactionFacts
     name: VerdictName
     rule: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Reason, ...]
     remedy: Remedy
     proven_outcome: str | None = None
-    gate: str | None = None
+    gate: Reason | None = None
     all_visible: bool = False
     deadline: int | None = None
     deadline_in: int | None = None
@@ -223,56 +221,42 @@ class IdRule(Value):
     when: Callable[[IdCase], bool]
     verdict: VerdictName
     remedy: Callable[[IdCase], Remedy]
-    why: Callable[[IdCase], Sequence[Evidence]] = lambda c: ()
+    why: Callable[[IdCase], Sequence[Reason]] = lambda c: ()
+
+
+Data = Callable[[IdCase], Mapping[str, Any]]
 
 
 def _unknown(
     name: str,
     when: Callable[[IdCase], bool],
-    why: Callable[[IdCase], str],
-    then: str | Callable[[IdCase], str],
+    why: Data = lambda c: {},
+    then: Data = lambda c: {},
 ) -> IdRule:
+    """Return a rule without a verdict. why, then: what is not known, and what to do, in numbers."""
     return IdRule(
         name,
         when,
         "unknown",
-        lambda c: Remedy("none", then if isinstance(then, str) else then(c)),
-        lambda c: [Evidence(name, why(c))],
+        lambda c: Remedy("none", Reason(name, then(c))),
+        lambda c: [Reason(name, more=why(c))],
     )
 
 
-def _names(partitions: Sequence[NamedPartition]) -> str:
-    return ", ".join(p.name for p in partitions)
+def _see_producers(c: IdCase) -> dict[str, Any]:
+    topics = {p.facts.topic for p in c.unseen if was_refused(p.error)}
+    return {"unseen": [p.name for p in c.unseen], "refused": sorted(topics)}
 
 
-def _answers(partitions: Sequence[NamedPartition]) -> str:
-    """List each partition with the error that kept its producers from being seen."""
-    return ", ".join(p.name + (f" ({p.error})" if p.error else "") for p in partitions)
+def _log_error(c: IdCase) -> dict[str, Any]:
+    return {"error": c.newest.log_error}
 
 
-def _see_producers(c: IdCase) -> str:
-    refused = sorted({p.facts.topic for p in c.unseen if was_refused(p.error)})
-    return granted_or(
-        [p.error for p in c.unseen],
-        f"READ on {listed(refused, 'topic')}",
-        "ask again; wait until the leaders of these partitions answer",
-    )
+def _read_the_log(c: IdCase) -> dict[str, bool]:
+    return refused(c.newest.log_error)
 
 
-def _record_not_read(c: IdCase) -> str:
-    error = c.newest.log_error
-    return "its record was not read" + (f" ({error})" if error else "")
-
-
-def _read_the_log(c: IdCase) -> str:
-    return granted_or(
-        [c.newest.log_error],
-        "READ on __transaction_state",
-        "ask again, until the log of its coordinator is read",
-    )
-
-
-def _to_see_all(c: IdCase) -> str | None:
+def _to_see_all(c: IdCase) -> Reason | None:
     """Say what to grant so that all partitions of the transaction are seen; None = all are.
 
     A coordinator silently leaves out topics without DESCRIBE, but the id's record names them.
@@ -281,7 +265,9 @@ def _to_see_all(c: IdCase) -> str | None:
         return None
     visible = set(c.row.partitions or ())
     hidden = sorted({topic for topic, n in c.recorded or () if (topic, n) not in visible})
-    return f"grant DESCRIBE on {listed(hidden, 'topic')}" if hidden else _read_the_log(c)
+    if hidden:
+        return Reason("describe-topics", {"topics": hidden})
+    return Reason("read-the-log", _read_the_log(c))
 
 
 def _past_the_fence(c: IdCase) -> Remedy:
@@ -294,22 +280,14 @@ RULES: tuple[IdRule, ...] = (
     _unknown(
         "id-not-described",
         lambda c: not c.described,
-        lambda c: (
-            f"broker {c.row.coordinator} answered DescribeTransactions with "
-            f"{c.row.error or 'nothing'}"
-        ),
-        lambda c: granted_or(
-            [c.row.error],
-            "DESCRIBE on that transactional id",
-            "ask again, until its coordinator describes it",
-        ),
+        lambda c: {"row": c.row},
+        lambda c: refused(c.row.error),
     ),
     # Decided.
     _unknown(
         "refused-seen-once",
         lambda c: bool(c.refusing) and not c.twice,
-        lambda c: "a partition refuses its marker, but that was seen only once",
-        "look again after the sample interval",
+        lambda c: {"of_id": True},
     ),
     IdRule(
         "coordinator-fenced",
@@ -329,34 +307,27 @@ RULES: tuple[IdRule, ...] = (
         "markers-being-written",
         lambda c: c.first.preparing and c.newest.decided_long_ago is False,
         "prepare",
-        lambda c: Remedy(
-            "wait", "its outcome is decided and its markers are being written: it ends by itself"
-        ),
+        lambda c: Remedy("wait", Reason("markers-due")),
     ),
     _unknown(
         "prepare-age-not-known",
         lambda c: c.first.preparing and c.newest.decided_long_ago is None,
-        lambda c: f"it is decided, but since when is not known: {_record_not_read(c)}",
-        lambda c: _read_the_log(c),
+        _log_error,
+        _read_the_log,
     ),
     _unknown(
         "prepare-record-not-read",
         lambda c: c.first.preparing and c.recorded is None,
-        lambda c: f"which partitions wait for its markers is not known: {_record_not_read(c)}",
-        lambda c: _read_the_log(c),
+        _log_error,
+        _read_the_log,
     ),
     _unknown(
         "named-not-seen",
         lambda c: c.first.preparing and bool(c.unseen),
-        lambda c: f"whether its markers are written is not known on {_answers(c.unseen)}",
-        lambda c: _see_producers(c),
+        lambda c: {"unseen": c.unseen},
+        _see_producers,
     ),
-    _unknown(
-        "written-seen-once",
-        lambda c: c.first.preparing and c.written and not c.twice,
-        lambda c: "all its markers are written and it is not complete, but that was seen only once",
-        "look again after the sample interval",
-    ),
+    _unknown("written-seen-once", lambda c: c.first.preparing and c.written and not c.twice),
     IdRule(
         "markers-all-written",
         lambda c: c.first.preparing and c.written,
@@ -367,8 +338,7 @@ RULES: tuple[IdRule, ...] = (
     _unknown(
         "markers-on-their-way",
         lambda c: c.first.preparing,
-        lambda c: f"it waits for its markers on {_names(c.holding) or 'some partitions'}",
-        "ask again: those partitions are judged by themselves",
+        lambda c: {"holding": [p.name for p in c.holding]},
     ),
     # Owned.
     IdRule(
@@ -381,24 +351,13 @@ RULES: tuple[IdRule, ...] = (
     _unknown(
         "clock-not-seen",
         lambda c: c.past_timeout is None or c.past_long is None,
-        lambda c: (
-            "no coordinator's clock could be asked how long it runs, and by ours it is "
-            f"within {span(c.settings.clock_skew)} of a limit"
-        ),
-        "ask again; ListTransactions v1 (Kafka 3.8) asks the coordinator's clock",
+        lambda c: {"skew": c.settings.clock_skew},
     ),
     _unknown(
         "holds-not-known",
         lambda c: bool((c.past_timeout or c.past_long) and (c.unseen or c.holding)),
-        lambda c: (
-            "whether it holds records back is not known: "
-            + (
-                f"producers on {_answers(c.unseen)} were not seen"
-                if c.unseen
-                else "it holds some now"
-            )
-        ),
-        lambda c: _see_producers(c) if c.unseen else "ask again: those partitions are judged then",
+        lambda c: {"unseen": c.unseen},
+        _see_producers,
     ),
     IdRule(
         "past-timeout",
@@ -440,7 +399,6 @@ def judge_id(
     c = IdCase(first, second, record, settings or Settings())
     rule = next(r for r in RULES if r.when(c))
     row, age = c.row, c.age_seconds
-    decided = row.state.removeprefix("Prepare").lower()
     short = c.short_log
     late = bool(c.past_timeout or c.past_long)
     return IdVerdict(
@@ -449,7 +407,7 @@ def judge_id(
         rule=rule.name,
         evidence=(_about(c), *brokers_away(short), *rule.why(c)),
         remedy=start_brokers_first(short, (), rule.remedy(c)),
-        proven_outcome=decided if decided in ("commit", "abort") else None,
+        proven_outcome=row.decided,
         gate=c.gate,
         all_visible=c.all_visible or (c.record is None and not late and bool(row.partitions)),
         deadline=c.deadline,
@@ -460,43 +418,24 @@ def judge_id(
     )
 
 
-def _about(c: IdCase) -> Evidence:
+def _about(c: IdCase) -> Reason:
     """Describe what the coordinator answered and which partitions the id names."""
-    row = c.row
-    partitions = c.recorded if c.recorded is not None else row.partitions or ()
-    named = ", ".join(map(str, partitions)) or "no partition"
-    text = (
-        f"transactional id {row.transactional_id} (coordinator on broker {row.coordinator}) is "
-        f"{row.state} with producer id {row.producer_id}, epoch {row.producer_epoch}; it names "
-        f"{named}"
-    )
-    if not c.holding and c.first.named is not None and not c.unseen:
-        text += " and holds none of it back"
-    data = {
-        "transactional_id": row.transactional_id,
-        "state": row.state,
-        "producer_epoch": row.producer_epoch,
-        "coordinator": row.coordinator,
-        "partitions": [str(tp) for tp in partitions],
+    said = about_id(c.row)
+    partitions = c.recorded if c.recorded is not None else c.row.partitions or ()
+    holds_none = not c.holding and c.first.named is not None and not c.unseen
+    data = {**said.data, "partitions": [str(tp) for tp in partitions]}
+    return Reason(said.code, data, {**said.more, "holds_none": holds_none})
+
+
+def _running(c: IdCase) -> list[Reason]:
+    more = {
+        "long_after": c.settings.long_after,
+        "clock_measured": c.newest.ahead is not None,
+        "compared": "our" if c.newest.over_timeout is None else "its",
     }
-    return Evidence("coordinator", text, data)
-
-
-def _running(c: IdCase) -> list[Evidence]:
-    row, age = c.row, c.age_seconds
-    whose = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
-    runs = "how long it has run is not known"
-    if age is not None:
-        runs = f"it has run for about {span(round(age * 1000))} by {whose_clock(c.newest.ahead)}"
-    text = (
-        f"{runs} (its timeout is {span(row.timeout_ms or 0)}, counted as long after "
-        f"{span(c.settings.long_after)}; compared by {whose})"
-    )
-    data = {"age_seconds": age, "timeout_ms": row.timeout_ms}
-    evidence = [Evidence("running", text, data)]
+    data = {"age_seconds": c.age_seconds, "timeout_ms": c.row.timeout_ms}
+    evidence = [Reason("running", data, more)]
     if c.recorded is not None and not c.all_visible:
-        hidden = sorted(set(c.recorded) - set(row.partitions or ()))
-        names = [str(tp) for tp in hidden]
-        text = "its record names partitions that we may not see: " + (", ".join(names) or "none")
-        evidence.append(Evidence("partitions-hidden", text, {"partitions": names}))
+        hidden = sorted(set(c.recorded) - set(c.row.partitions or ()))
+        evidence.append(Reason("partitions-hidden", {"partitions": [str(tp) for tp in hidden]}))
     return evidence

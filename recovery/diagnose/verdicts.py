@@ -16,13 +16,12 @@ rests on behaviour seen on real brokers. Where facts are ambiguous, the safe rea
   is right for all open data.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from recovery.diagnose import id_remedies, remedies
 from recovery.diagnose.case import Case
 from recovery.diagnose.evidence import (
-    Evidence,
     about_batch,
     brokers_away,
     lost,
@@ -37,8 +36,7 @@ from recovery.diagnose.remedies import Remedy, nothing
 from recovery.facts import CoordinatorFacts, Missing, TransactionFacts
 from recovery.inspect.history import Decision, History
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch, is_over
-from recovery.times import span
-from recovery.values import Value
+from recovery.values import Reason, Value
 
 VerdictName = Literal[
     "unknown",
@@ -87,7 +85,7 @@ class Verdict(Value):
     about: OpenTransaction
     name: VerdictName
     rule: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Reason, ...]
     remedy: Remedy
     mixed: bool = False
     offsets_pending: bool = False
@@ -95,7 +93,7 @@ class Verdict(Value):
     unproven: str | None = None
     decision: Decision | None = None
     owner: TransactionFacts | None = None
-    gate: str | None = None
+    gate: Reason | None = None
     deadline: int | None = None
     deadline_in: int | None = None
     abort_cycle: int | None = None
@@ -116,20 +114,25 @@ class Rule(Value):
     when: Callable[[Case], bool]
     verdict: VerdictName
     remedy: Callable[[Case], Remedy]
-    why: Callable[[Case], Sequence[Evidence]] = lambda c: ()
+    why: Callable[[Case], Sequence[Reason]] = lambda c: ()
+
+
+Data = Callable[[Case], Mapping[str, Any]]
 
 
 def _unknown(
     name: str,
     when: Callable[[Case], bool],
-    why: Callable[[Case], str],
-    then: str | Callable[[Case], str],
+    why: Data = lambda c: {},
+    then: Data = lambda c: {},
 ) -> Rule:
-    def reasons(c: Case) -> list[Evidence]:
-        return [Evidence(name, why(c)), *rows_here(c)]
+    """Return a rule without a verdict. why, then: more of what is not known, and of what to do."""
+
+    def reasons(c: Case) -> list[Reason]:
+        return [Reason(name, more={"about": c.about, **why(c)}), *rows_here(c)]
 
     def remedy(c: Case) -> Remedy:
-        return nothing(then if isinstance(then, str) else then(c))
+        return nothing(Reason(name, then(c), {"about": c.about}))
 
     return Rule(name, when, "unknown", remedy, reasons)
 
@@ -139,17 +142,9 @@ def was_refused(error: str | None) -> bool:
     return error is not None and error.endswith("AUTHORIZATION_FAILED")
 
 
-def granted_or(errors: Iterable[str | None], permission: str, otherwise: str) -> str:
-    """Say which permission to grant if an answer refused it, else what to do instead."""
-    return f"grant {permission}" if any(map(was_refused, errors)) else otherwise
-
-
-def _answered(m: Missing | None, request: str) -> str:
-    """Say which broker answered a request with which error; empty if unknown."""
-    if m is None:
-        return ""
-    who = "" if m.broker is None else f"broker {m.broker} answered "
-    return f": {who}{request} with {m.error}"
+def refused(*errors: str | None) -> dict[str, bool]:
+    """Return whether one of the answers says that a permission is missing, for what to do then."""
+    return {"refused": any(map(was_refused, errors))}
 
 
 def _offsets_refused(c: Case) -> Missing | None:
@@ -173,24 +168,16 @@ def _coordinator_errors(c: Case) -> list[str]:
     return sorted({e for e in errors if e})
 
 
-def _coordinators_answered(c: Case) -> str:
-    errors = _coordinator_errors(c)
-    return f" ({', '.join(errors)})" if errors else ""
-
-
-_FIRST_COORDINATOR = (
-    "grant DESCRIBE on __transaction_state; if this cluster has none, as a standby may not, start "
-    "a transactional producer once: that makes it, and its coordinators can say who owns this"
-)
-_KNOWN_OTHERWISE = "if the outcome is known from elsewhere: txn resolve --without-proof"
+def _search(c: Case) -> Mapping[str, Any]:
+    searched = no_owner(c)
+    return {**searched.data, **searched.more}
 
 
 def _replaced(when: Callable[[Case], bool]) -> Rule:
     return _unknown(
         "history-replaced",
         lambda c: c.replaced is not None and when(c),
-        lambda c: f"{c.replaced}: it does not show how that transaction ended",
-        _KNOWN_OTHERWISE,
+        lambda c: c.replaced or {},
     )
 
 
@@ -206,11 +193,11 @@ def _past_the_fence(c: Case) -> Remedy:
     reason = why_unproven(c)
     if remedy.action in ("write-prepared-marker", "none") and reason is not None:
         # the open data may be older than the decision: this marker is not proven for it
-        return id_remedies.unproven(remedy, reason.text)
+        return id_remedies.unproven(remedy, reason)
     return remedy
 
 
-def _refusal(c: Case) -> Sequence[Evidence]:
+def _refusal(c: Case) -> Sequence[Reason]:
     assert c.standing is not None
     reason = why_unproven(c) if _past_the_fence(c).action == "none" else None
     refusals = id_remedies.about_refusal(c.refusing, c.standing)
@@ -225,94 +212,42 @@ RULES: tuple[Rule, ...] = (
             not c.decided_unseen
             and any(s.partition.error is not None or s.partition.held is None for s in c.samples)
         ),
-        lambda c: (
-            f"the leader of {c.about.name} did not give its offsets"
-            + _answered(_offsets_refused(c), "ListOffsets")
-        ),
-        lambda c: granted_or(
-            [s.partition.error for s in c.samples],
-            f"DESCRIBE on topic {c.about.topic}",
-            "wait until the partition has a leader that answers",
-        ),
+        lambda c: {"answer": _offsets_refused(c)},
+        lambda c: refused(*(s.partition.error for s in c.samples)),
     ),
-    _unknown(
-        "topic-made-anew",
-        lambda c: c.made_anew,
-        lambda c: (
-            f"the topic of {c.about.name} was deleted and created again between the two looks"
-        ),
-        "ask again: what is open there now is of another log",
-    ),
+    _unknown("topic-made-anew", lambda c: c.made_anew),
     _unknown(
         "producers-not-seen",
         lambda c: not c.decided_unseen and any(s.producers is None for s in c.samples),
-        lambda c: (
-            f"the producers of {c.about.name} were not seen"
-            + _answered(_producers_refused(c), "DescribeProducers")
-        ),
-        lambda c: granted_or(
-            [m.error for s in c.samples if (m := s.producers_missing)],
-            f"READ on topic {c.about.topic}",
-            "wait until the partition's leader answers",
-        ),
+        lambda c: {"answer": _producers_refused(c)},
+        lambda c: refused(*(m.error for s in c.samples if (m := s.producers_missing))),
     ),
     _unknown(
         "no-open-transaction",
         lambda c: not c.decided_unseen and (c.about.start_offset is None or c.vanished),
-        lambda c: f"{c.about.name} is held, but its leader names no open transaction",
-        "ask again: a marker may not have reached all replicas yet",
     ),
     _unknown(
         "start-batch-not-read",
         lambda c: (
             not c.decided_unseen and (c.start is None or c.start.producer_id != c.about.producer_id)
         ),
-        lambda c: (
-            f"the batch at offset {c.about.start_offset} of {c.about.name} "
-            + (
-                f"is not producer id {c.about.producer_id}'s"
-                if c.start is not None
-                else "was not read" + _answered(c.unread, "Fetch")
-            )
-            + ("" if c.unread is None else f" ({c.unread.detail})")
-        ),
-        lambda c: granted_or(
-            [c.unread.error if c.unread else None],
-            f"READ on topic {c.about.topic}",
-            "ask again; if it stays so, its records were deleted or its log was cut",
-        ),
+        lambda c: {"answer": c.unread, "foreign": c.start is not None},
+        lambda c: refused(c.unread.error if c.unread else None),
     ),
     _unknown(
         "owner-not-described",
         lambda c: bool(c.undescribed),
+        lambda c: {"ids": c.undescribed},
         lambda c: (
-            "may be open here, but does not say on which partitions: "
-            + ", ".join(
-                sorted(
-                    {
-                        f"{t.transactional_id} (broker {t.coordinator} answered "
-                        f"DescribeTransactions with {t.error})"
-                        if t.error
-                        else t.transactional_id
-                        for t in c.undescribed
-                    }
-                )
-            )
-        ),
-        lambda c: granted_or(
-            [t.error for t in c.undescribed],
-            "DESCRIBE on that transactional id and on the topic",
-            "ask again; coordinators leave out topics without DESCRIBE"
-            if any(t.error is None for t in c.undescribed)
-            else "ask again, until its coordinator describes it",
+            refused(*(t.error for t in c.undescribed))
+            | {"unanswered": any(t.error is None for t in c.undescribed)}
         ),
     ),
     # Decided, but the coordinator cannot write the markers.
     _unknown(
         "refused-seen-once",
         lambda c: bool(c.refusing) and not c.twice,
-        lambda c: "a partition refuses its coordinator's marker, but that was seen only once",
-        "look again after the sample interval",
+        lambda c: {"of_id": False},
     ),
     Rule(
         "coordinator-fenced",
@@ -344,78 +279,28 @@ RULES: tuple[Rule, ...] = (
         markers_due,
     ),
     # Contradictions between the samples.
-    _unknown(
-        "owner-changed",
-        lambda c: c.owners_changed,
-        lambda c: f"an id that named {c.about.name} in the first look does so no longer",
-        "ask again: it was just ending",
-    ),
-    _unknown(
-        "owner-odd",
-        lambda c: bool(c.naming(c.newest)) and c.ongoing is None,
-        lambda c: (
-            "an id with this producer id names the partition, in a state or with an epoch "
-            "that does not fit the batch"
-        ),
-        "ask again; a deposed coordinator may have answered",
-    ),
+    _unknown("owner-changed", lambda c: c.owners_changed),
+    _unknown("owner-odd", lambda c: bool(c.naming(c.newest)) and c.ongoing is None),
     # Decided, but the marker never came.
-    _unknown(
-        "lost-seen-once",
-        lambda c: bool(c.lost) and not c.twice,
-        lambda c: "a decision has no marker, but it was looked at only once",
-        "look again after the sample interval",
-    ),
-    _unknown(
-        "decider-not-seen",
-        lambda c: not c.deciders_seen,
-        lambda c: "a decision has no marker, but its id's coordinator was not seen",
-        "wait until that coordinator answers: it may still write the marker",
-    ),
+    _unknown("lost-seen-once", lambda c: bool(c.lost) and not c.twice),
+    _unknown("decider-not-seen", lambda c: not c.deciders_seen),
     _unknown(
         "history-moved",
         lambda c: c.id_moved is not None and c.is_unnamed and (not c.lost or c.open_where_it_was),
-        lambda c: (
-            f"the records of {c.id_moved} are in a partition of __transaction_state that is "
-            "no longer its own (partitions were added): its coordinator does not know them, "
-            "and they do not show how this transaction ended"
-        ),
-        _KNOWN_OTHERWISE,
+        lambda c: {"moved": c.id_moved},
     ),
     _unknown(
         "log-says-open",
         lambda c: c.hidden_in_log is not None and c.is_unnamed,
-        lambda c: (
-            "__transaction_state says that "
-            + (c.hidden_in_log.transactional_id if c.hidden_in_log else "")
-            + f" is open with producer id {c.about.producer_id}; no coordinator lists it so"
-            + _answered(c.refused_describe, "DescribeTransactions")
-        ),
-        lambda c: granted_or(
-            [c.refused_describe.error if c.refused_describe else None],
-            "DESCRIBE on that transactional id (a DENY hides it without an error)",
-            "ask again, until its coordinator shows it",
-        ),
+        lambda c: {
+            "name": c.hidden_in_log.transactional_id if c.hidden_in_log else "",
+            "answer": c.refused_describe,
+        },
+        lambda c: refused(c.refused_describe.error if c.refused_describe else None),
     ),
     _replaced(lambda c: c.lost_by_order),
-    _unknown(
-        "earlier-decision-compacted",
-        lambda c: c.may_hide_earlier,
-        lambda c: (
-            "a decision has no marker, but __transaction_state was compacted: an earlier one, on "
-            "this very batch, may be gone"
-        ),
-        "the earlier outcome may differ",
-    ),
-    _unknown(
-        "decisions-differ",
-        lambda c: bool(c.lost) and not c.lost_agree,
-        lambda c: (
-            "decisions without marker contradict each other, or none is on this batch: no "
-            "one marker is right for all that is open"
-        ),
-        "read the records above the start offset before anything is written",
-    ),
+    _unknown("earlier-decision-compacted", lambda c: c.may_hide_earlier),
+    _unknown("decisions-differ", lambda c: bool(c.lost) and not c.lost_agree),
     Rule(
         "earlier-marker-lost",
         lambda c: bool(c.lost) and c.ongoing is not None,
@@ -423,22 +308,8 @@ RULES: tuple[Rule, ...] = (
         remedies.wait_for_commit,
         lost,
     ),
-    _unknown(
-        "written-beyond-decision",
-        lambda c: c.written_beyond,
-        lambda c: (
-            "a decision has no marker, but its producer wrote later batches here, which that "
-            "decision does not cover and no id owns"
-        ),
-        "a marker would decide those batches too",
-    ),
-    Rule(
-        "marker-not-written",
-        lambda c: bool(c.lost),
-        "marker-lost",
-        remedies.resolve,
-        lost,
-    ),
+    _unknown("written-beyond-decision", lambda c: c.written_beyond),
+    Rule("marker-not-written", lambda c: bool(c.lost), "marker-lost", remedies.resolve, lost),
     # Owned.
     Rule(
         "two-phase",
@@ -447,36 +318,17 @@ RULES: tuple[Rule, ...] = (
         remedies.leave_to_its_system,
         running_time,
     ),
-    _unknown(
-        "later-transaction",
-        lambda c: c.ongoing is not None and c.owner is None,
-        lambda c: (
-            "the open transaction here is a later one than the batch's, and how the batch's "
-            "own ended is not known"
-        ),
-        "let it end, then ask again",
-    ),
+    _unknown("later-transaction", lambda c: c.ongoing is not None and c.owner is None),
     _unknown(
         "clock-not-seen",
         lambda c: c.owner is not None and (c.past_timeout is None or c.past_long is None),
-        lambda c: (
-            "no coordinator's clock could be asked how long it runs, and by ours it is "
-            f"within {span(c.settings.clock_skew)} of a limit"
-        ),
-        "ask again; ListTransactions v1 (Kafka 3.8) asks the coordinator's clock",
+        lambda c: {"skew": c.settings.clock_skew},
     ),
     _unknown(
         "earlier-decision-not-excluded",
         lambda c: (bool(c.past_timeout) or bool(c.past_long)) and not c.nothing_decided_below,
-        lambda c: (
-            "it is past a limit, but whether decided data lies under it is not known"
-            + (f" ({c.history.reason})" if c.history and c.history.reason else "")
-        ),
-        lambda c: granted_or(
-            [c.log_error],
-            "READ on __transaction_state; a fence could destroy committed data",
-            "let its owner end it: a fence could destroy committed data",
-        ),
+        lambda c: {"reason": c.history.reason if c.history else None},
+        lambda c: refused(c.log_error),
     ),
     Rule(
         "past-timeout",
@@ -485,13 +337,7 @@ RULES: tuple[Rule, ...] = (
         remedies.wait_then_fence,
         running_time,
     ),
-    Rule(
-        "past-long",
-        lambda c: c.past_long is True,
-        "long",
-        remedies.fence,
-        running_time,
-    ),
+    Rule("past-long", lambda c: c.past_long is True, "long", remedies.fence, running_time),
     Rule(
         "within-limits",
         lambda c: c.owner is not None,
@@ -503,92 +349,34 @@ RULES: tuple[Rule, ...] = (
     _unknown(
         "coordinators-not-seen",
         lambda c: not c.coordinators_seen,
-        lambda c: no_owner(c).text + _coordinators_answered(c),
-        lambda c: granted_or(
-            _coordinator_errors(c),
-            "DESCRIBE on transactional id *",
-            "wait for the coordinators, or start their brokers"
-            if any(s.transactions.coordinators for s in c.samples)
-            else _FIRST_COORDINATOR,
-        ),
+        lambda c: {**_search(c), "errors": _coordinator_errors(c)},
+        lambda c: {
+            **refused(*_coordinator_errors(c)),
+            "none": not any(s.transactions.coordinators for s in c.samples),
+        },
     ),
-    _unknown(
-        "topic-not-described",
-        lambda c: not all(s.topic_describe for s in c.samples),
-        lambda c: f"without DESCRIBE on {c.about.topic} coordinators leave it out of their lists",
-        "grant DESCRIBE on the topic",
-    ),
-    _unknown(
-        "one-sample",
-        lambda c: not c.twice,
-        lambda c: no_owner(c).text,
-        "look again after the sample interval",
-    ),
-    _unknown(
-        "still-writing",
-        lambda c: c.still_writing,
-        lambda c: f"producer id {c.about.producer_id} wrote to {c.about.name} between the looks",
-        "find who writes with this producer id",
-    ),
+    _unknown("topic-not-described", lambda c: not all(s.topic_describe for s in c.samples)),
+    _unknown("one-sample", lambda c: not c.twice, _search),
+    _unknown("still-writing", lambda c: c.still_writing),
     _unknown(
         "start-deleted",
         lambda c: c.start is not None and c.start.deleted,
-        lambda c: (
-            f"every record of producer id {c.about.producer_id} in this transaction was deleted "
-            f"(it began at offset {c.about.start_offset}, the log of {c.about.name} at "
-            f"{c.newest.partition.log_start_offset}): none is left to show which transaction it was"
-        ),
-        "none of its own records is left: either marker frees those after it (txn resolve "
-        "--without-proof, once nobody can own it)",
+        lambda c: {"log_start": c.newest.partition.log_start_offset},
     ),
     _unknown(
         "history-not-read",
         lambda c: c.history is None or c.history.reason == "history-not-read",
-        lambda c: (
-            "__transaction_state was not read"
-            + (f" ({c.log_error})" if c.log_error else "")
-            + ": its outcome may have been decided"
-        ),
-        lambda c: granted_or(
-            [c.log_error],
-            "READ on __transaction_state",
-            "ask again; wait until the partitions of __transaction_state have leaders",
-        ),
+        lambda c: {"error": c.log_error},
+        lambda c: refused(c.log_error),
     ),
     _unknown(
         "history-unreadable",
         lambda c: c.history is not None and c.history.reason == "history-unreadable",
-        lambda c: "__transaction_state has records in a version that is not understood",
-        "use a newer eoctl",
     ),
     _replaced(lambda c: True),
-    _unknown(
-        "history-compacted",
-        lambda c: c.history is not None and not c.history.whole,
-        lambda c: (
-            "__transaction_state was compacted since that batch was written, or that cannot "
-            "be excluded: a decision may be gone"
-        ),
-        _KNOWN_OTHERWISE,
-    ),
-    _unknown(
-        "topic-identity",
-        lambda c: c.topic_unclear,
-        lambda c: (
-            f"decisions name {c.about.name}, and this log has no marker of any: they are about "
-            "an earlier topic of that name, or all their markers were lost"
-        ),
-        _KNOWN_OTHERWISE,
-    ),
-    _unknown(
-        "order-unclear",
-        lambda c: c.lost is None,
-        lambda c: (
-            "decisions name the partition, and its markers do not show whether the last of them "
-            "came before the batch or after it: one may have been written twice, or one was lost"
-        ),
-        "the outcome may be commit",
-    ),
+    _unknown("history-compacted", lambda c: c.history is not None and not c.history.whole),
+    _unknown("topic-identity", lambda c: c.topic_unclear),
+    _unknown("order-unclear", lambda c: c.lost is None),
     Rule(
         "stray-of-a-live-id",
         lambda c: bool(c.elsewhere),
@@ -605,7 +393,7 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
-_NO_RULE = _unknown("no-rule", lambda c: True, lambda c: "no rule fits what was seen", "report it")
+_NO_RULE = _unknown("no-rule", lambda c: True)
 
 
 def judge(

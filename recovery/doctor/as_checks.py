@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from recovery.doctor.accepting import Found
 from recovery.doctor.findings import DoctorRule, Finding
-from recovery.watch.check_rows import Judgement, Reason
+from recovery.values import Reason
+from recovery.watch.check_rows import Judgement
 from recovery.watch.check_rules import judgement
 
 PREFIX = "doctor."

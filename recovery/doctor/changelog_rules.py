@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from recovery.doctor.findings import Change, DoctorFacts, Finding, Sign, setting_sign, unseen
+from recovery.doctor.findings import Change, DoctorFacts, Finding, setting_sign, unseen
 from recovery.doctor.setting_names import (
     CHANGELOG,
     CLEANUP,
@@ -11,10 +11,11 @@ from recovery.doctor.setting_names import (
     HOUR,
 )
 from recovery.inspect.rights import TOPICS_CONFIGS, TOPICS_DESCRIBE
+from recovery.values import Reason
 
 RESTORE_MS = HOUR
 """A restore reads the changelog from its start; a large one takes this long."""
-_BY_NAME = Sign("changelog-by-name")
+_BY_NAME = Reason("changelog-by-name")
 
 
 def changelog_deletes(facts: DoctorFacts) -> Iterator[Finding]:

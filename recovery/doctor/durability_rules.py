@@ -2,15 +2,7 @@
 
 from collections.abc import Iterator
 
-from recovery.doctor.findings import (
-    Change,
-    DoctorFacts,
-    Finding,
-    Sign,
-    names_sign,
-    setting_sign,
-    unseen,
-)
+from recovery.doctor.findings import Change, DoctorFacts, Finding, names_sign, setting_sign, unseen
 from recovery.doctor.setting_names import (
     DEFAULTS,
     INTERNAL,
@@ -21,7 +13,7 @@ from recovery.doctor.setting_names import (
 )
 from recovery.facts import Missing
 from recovery.inspect.rights import CLUSTER_CONFIGS, TOPICS_CONFIGS, TOPICS_DESCRIBE
-from recovery.values import Value
+from recovery.values import Reason, Value
 from recovery.watch.check_rules import TRANSACTION_STATE
 
 COPIES = 3
@@ -40,7 +32,7 @@ class Copies(Value):
     replication_factor: int | None
     least_in_sync: int | None
     unclean: bool | None
-    signs: tuple[Sign, ...] = ()
+    signs: tuple[Reason, ...] = ()
 
     def finding(self, setting: str, value: object, better: str | None = None) -> Finding:
         """Return a finding about a topic's setting. better: the value to give it, if one helps."""
@@ -49,7 +41,7 @@ class Copies(Value):
         change = None
         if better is not None and self.made:
             change = Change("topics", self.topic, setting, better)
-        signs = (Sign("copies", {**sign.data, **data}), *self.signs)
+        signs = (Reason("copies", {**sign.data, **data}), *self.signs)
         return Finding("topic", self.topic, signs, change=change)
 
 
@@ -70,7 +62,7 @@ def copies(facts: DoctorFacts) -> Iterator[Copies]:
             seen.replication_factor,
             _number(settings.get(MIN_IN_SYNC)),
             _flag(settings.get(UNCLEAN)),
-            (*signs, *([Sign("held")] if topic in facts.held else ())),
+            (*signs, *([Reason("held")] if topic in facts.held else ())),
         )
 
 

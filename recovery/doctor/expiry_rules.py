@@ -2,15 +2,7 @@
 
 from collections.abc import Iterator
 
-from recovery.doctor.findings import (
-    Change,
-    DoctorFacts,
-    Finding,
-    Sign,
-    names_sign,
-    setting_sign,
-    unseen,
-)
+from recovery.doctor.findings import Change, DoctorFacts, Finding, names_sign, setting_sign, unseen
 from recovery.doctor.id_rules import ids_unseen
 from recovery.doctor.setting_names import (
     DAY,
@@ -20,6 +12,7 @@ from recovery.doctor.setting_names import (
     PRODUCER_EXPIRATION,
 )
 from recovery.inspect.rights import CLUSTER_CONFIGS, GROUPS_DESCRIBE
+from recovery.values import Reason
 from recovery.watch.check_rules import living_clients, near_expiry
 
 AWAY_MS = DAY
@@ -42,7 +35,7 @@ def idle_id_in_use(facts: DoctorFacts) -> Iterator[Finding]:
         clients = living_clients(facts.groups)
         for name in near_ids(facts):
             if (client := clients.get(name)) is not None:
-                sign = Sign("client-lives", {"client": client})
+                sign = Reason("client-lives", {"client": client})
                 signs = (sign, setting_sign(ID_EXPIRATION, expiration, brokers))
                 yield Finding("transactional-id", name, signs)
     yield from ids_unseen(facts)
@@ -85,7 +78,7 @@ def offsets_expire_early(facts: DoctorFacts) -> Iterator[Finding]:
     yield from unseen(facts.missing_brokers, CLUSTER_CONFIGS, "group")
 
 
-def _of_named_groups(facts: DoctorFacts, sign: Sign) -> Iterator[Finding]:
+def _of_named_groups(facts: DoctorFacts, sign: Reason) -> Iterator[Finding]:
     """Yield each named group: one with members loses its offsets once they have left."""
     for g in facts.groups:
         if g.group in facts.named:
@@ -93,7 +86,7 @@ def _of_named_groups(facts: DoctorFacts, sign: Sign) -> Iterator[Finding]:
             yield Finding("group", g.group, (sign, *idle))
 
 
-def _of_idle_groups(facts: DoctorFacts, sign: Sign) -> Iterator[Finding]:
+def _of_idle_groups(facts: DoctorFacts, sign: Reason) -> Iterator[Finding]:
     """Yield all groups without members as one finding; the cluster if there are none."""
     if idle := [g.group for g in facts.groups if g.state == "Empty"]:
         yield Finding("group", min(idle), (sign, names_sign("idle-groups", idle)))

@@ -1,7 +1,7 @@
 """What the rules of `doctor` judge, and what they answer."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -9,7 +9,7 @@ from recovery.doctor.commit_ways import CommitWays
 from recovery.doctor.versions import Protocol, VersionRange
 from recovery.facts import Facts, GroupFacts, Missing, Transactions, grouped
 from recovery.formats.consumer_offsets import OffsetKey
-from recovery.values import Value
+from recovery.values import Reason, Value
 
 SubjectKind = Literal["cluster", "broker", "topic", "group", "transactional-id"]
 NOT_GRANTED = "AUTHORIZATION_FAILED"
@@ -139,13 +139,6 @@ class DoctorFacts(Value):
         )
 
 
-class Sign(Value):
-    """One thing that was seen: a stable code, and its numbers and names."""
-
-    code: str
-    data: Mapping[str, Any] = msgspec.field(default_factory=dict)
-
-
 class Change(Value):
     """A setting to change with kafka-configs.sh. entity: its --entity-type, name: of the entity.
 
@@ -168,7 +161,7 @@ class Finding(Value):
 
     kind: SubjectKind
     name: str
-    signs: tuple[Sign, ...]
+    signs: tuple[Reason, ...]
     state: Literal["finding", "unknown"] = "finding"
     lacks: str | None = None
     change: Change | None = None
@@ -194,15 +187,15 @@ def judged(facts: DoctorFacts, rules: Sequence[DoctorRule]) -> list[tuple[Doctor
     return sorted(found, key=lambda one: one[1].state == "unknown")
 
 
-def setting_sign(setting: str, value: object, brokers: Sequence[int] = ()) -> Sign:
+def setting_sign(setting: str, value: object, brokers: Sequence[int] = ()) -> Reason:
     """Return the sign of a setting in force; brokers: those where it is, of a broker's setting."""
-    return Sign("setting", {"setting": setting, "value": value, "brokers": list(brokers)})
+    return Reason("setting", {"setting": setting, "value": value, "brokers": list(brokers)})
 
 
-def names_sign(code: str, names: Iterable[str]) -> Sign:
+def names_sign(code: str, names: Iterable[str]) -> Reason:
     """Return a sign that names some of many: the first ones, and how many there are."""
     every = sorted(names)
-    return Sign(code, {"names": every[:MOST_NAMED], "number": len(every)})
+    return Reason(code, {"names": every[:MOST_NAMED], "number": len(every)})
 
 
 def unseen(
@@ -226,10 +219,10 @@ def unseen(
     ]
 
 
-def _not_seen(error: str, detail: str, missing: Sequence[Missing]) -> Sign:
+def _not_seen(error: str, detail: str, missing: Sequence[Missing]) -> Reason:
     brokers = sorted({m.broker for m in missing if m.broker is not None})
     names = {name for m in missing if (name := m.topic or m.id) is not None}
-    return Sign(
+    return Reason(
         NOT_SEEN,
-        {**names_sign("", names).data, "error": error, "detail": detail, "brokers": brokers},
+        {**names_sign(NOT_SEEN, names).data, "error": error, "detail": detail, "brokers": brokers},
     )

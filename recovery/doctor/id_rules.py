@@ -2,18 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from recovery.doctor.findings import (
-    DoctorFacts,
-    Finding,
-    Sign,
-    names_sign,
-    setting_sign,
-    unseen,
-)
+from recovery.doctor.findings import DoctorFacts, Finding, names_sign, setting_sign, unseen
 from recovery.doctor.setting_names import HOUR, MAX_TIMEOUT, TWO_PHASE
 from recovery.facts import grouped
 from recovery.inspect.rights import CLUSTER_CONFIGS, IDS_DESCRIBE, TOPICS_DESCRIBE
 from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT
+from recovery.values import Reason
 
 LONG_MS = HOUR
 """The default of Flink's sink, the longest that is usual."""
@@ -67,7 +61,7 @@ def ids_unseen(facts: DoctorFacts) -> Iterator[Finding]:
     yield from unseen(others, IDS_DESCRIBE, "transactional-id")
 
 
-def _finding(timeout_ms: int, ids: Sequence[str], *more: Sign) -> Finding:
+def _finding(timeout_ms: int, ids: Sequence[str], *more: Reason) -> Finding:
     """Return the finding about all ids with a timeout: thousands of one application are one."""
-    signs = (Sign("timeout", {"timeout_ms": timeout_ms}), names_sign("ids", ids), *more)
+    signs = (Reason("timeout", {"timeout_ms": timeout_ms}), names_sign("ids", ids), *more)
     return Finding("transactional-id", min(ids), signs)

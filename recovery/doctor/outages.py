@@ -7,15 +7,7 @@ commits when it comes back, unless the coordinator has aborted the transaction a
 from bisect import bisect
 from collections.abc import Iterable, Iterator
 
-from recovery.doctor.findings import (
-    DoctorFacts,
-    Finding,
-    Outage,
-    Sign,
-    names_sign,
-    setting_sign,
-    unseen,
-)
+from recovery.doctor.findings import DoctorFacts, Finding, Outage, names_sign, setting_sign, unseen
 from recovery.doctor.id_rules import ids_unseen
 from recovery.doctor.setting_names import MAX_TIMEOUT
 from recovery.facts import grouped
@@ -24,6 +16,7 @@ from recovery.inspect.growth.prefixes import prefix_of
 from recovery.inspect.history import StateRecord
 from recovery.inspect.rights import STATE_READ
 from recovery.inspect.two_phase import PRECOMMITTED_NAMES, is_named_like
+from recovery.values import Reason
 
 _ABORTS = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 BY_CLIENT = (TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
@@ -35,7 +28,7 @@ def timeout_too_short(facts: DoctorFacts) -> Iterator[Finding]:
     for _, mine in sorted(by_sink.items()):
         longest = max(mine, key=lambda o: (o.back - o.silent_from, o.transactional_id))
         signs = [
-            Sign("outage", longest.as_dict()),
+            Reason("outage", longest.as_dict()),
             names_sign("timed-out-ids", {o.transactional_id for o in mine}),
         ]
         if (least := facts.least(MAX_TIMEOUT)) is not None:

@@ -4,15 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from recovery.doctor.durability_rules import few_copies
-from recovery.doctor.findings import (
-    ALL,
-    Change,
-    DoctorFacts,
-    Finding,
-    Sign,
-    SubjectKind,
-    unseen,
-)
+from recovery.doctor.findings import ALL, Change, DoctorFacts, Finding, SubjectKind, unseen
 from recovery.doctor.known_bugs import READ, KnownBug, Suspicion, bugs_of
 from recovery.doctor.versions import (
     TRANSACTION,
@@ -28,6 +20,7 @@ from recovery.facts import grouped
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.rights import CLUSTER_DESCRIBE, STATE_READ
+from recovery.values import Reason
 
 STRICT = 2
 """The level of transaction.version with an epoch for each transaction (KIP-890)."""
@@ -44,7 +37,7 @@ def known_bug(facts: DoctorFacts) -> Iterator[Finding]:
     """Find bugs that brokers have, or may have as far as their releases are known."""
     for seen, brokers in _ranges(facts, facts.broker_version).items():
         if seen is None:
-            signs = (Sign("no-release", {"brokers": list(brokers)}),)
+            signs = (Reason("no-release", {"brokers": list(brokers)}),)
             yield Finding(*_subject(brokers), signs, state="unknown")
             continue
         version = _version_sign(facts, seen, brokers)
@@ -59,9 +52,9 @@ def transaction_version_low(facts: DoctorFacts) -> Iterator[Finding]:
     level, ranges = _level(facts), _ranges(facts, facts.broker_version)
     if level >= STRICT or not all(_strict(seen) for seen in ranges if seen is not None):
         return
-    sign = Sign("feature", {"feature": TRANSACTION, "level": level, "possible": STRICT})
+    sign = Reason("feature", {"feature": TRANSACTION, "level": level, "possible": STRICT})
     if None in ranges:
-        signs = (sign, Sign("no-release", {"brokers": list(ranges[None])}))
+        signs = (sign, Reason("no-release", {"brokers": list(ranges[None])}))
         yield Finding("cluster", ALL, signs, state="unknown")
     elif ranges and not _hidden(facts):
         change = Change("features", TRANSACTION, TRANSACTION, str(STRICT))
@@ -74,7 +67,7 @@ def speaks_v1(facts: DoctorFacts) -> Iterator[Finding]:
     if facts.protocols and _level(facts) < STRICT:
         return  # then all are
     if ids := sorted(n for n, version in facts.client_versions.items() if version < STRICT):
-        sign = Sign("v1-ids", {"names": ids[:MOST_LISTED], "number": len(ids)})
+        sign = Reason("v1-ids", {"names": ids[:MOST_LISTED], "number": len(ids)})
         yield Finding("transactional-id", ids[0], (sign,))
     yield from unseen(facts.missing_versions, STATE_READ, "transactional-id")
 
@@ -123,7 +116,7 @@ def newer_protocol(facts: DoctorFacts) -> Iterator[Finding]:
     )
     for versions, brokers in newer.items():
         if versions:
-            signs = (Sign("newer", {"brokers": brokers, "versions": dict(versions)}),)
+            signs = (Reason("newer", {"brokers": brokers, "versions": dict(versions)}),)
             yield Finding(*_subject(brokers), signs)
     yield from _unseen(facts)
 
@@ -140,9 +133,9 @@ def refuse_contradiction(facts: DoctorFacts) -> None:
         )
 
 
-def version_sign(seen: VersionRange, brokers: Sequence[int], *, by_hand: bool = False) -> Sign:
+def version_sign(seen: VersionRange, brokers: Sequence[int], *, by_hand: bool = False) -> Reason:
     """Return the sign of what brokers run. by_hand: somebody says so; else their answers do."""
-    return Sign("version", {"brokers": list(brokers), "versions": str(seen), "by_hand": by_hand})
+    return Reason("version", {"brokers": list(brokers), "versions": str(seen), "by_hand": by_hand})
 
 
 def _ranges(facts: DoctorFacts, by_hand: VersionRange | None = None) -> ByRange:
@@ -163,23 +156,23 @@ def _combined(seen: VersionRange | None, by_hand: VersionRange | None) -> Versio
     return VersionRange(least, below)
 
 
-def _version_sign(facts: DoctorFacts, seen: VersionRange, brokers: Sequence[int]) -> Sign:
+def _version_sign(facts: DoctorFacts, seen: VersionRange, brokers: Sequence[int]) -> Reason:
     """Return the sign of what brokers run. read: eoctl knows the bugs of some such release."""
     protocols = [facts.protocols[broker] for broker in brokers]
     by_hand = any(bounds(protocol) != seen for protocol in protocols)
     read = seen.overlaps(READ) and (by_hand or not any(map(newer_than_known, protocols)))
     sign = version_sign(seen, brokers, by_hand=by_hand)
-    return Sign(sign.code, {**sign.data, "read": read})
+    return Reason(sign.code, {**sign.data, "read": read})
 
 
 def _suspected(
-    suspicion: Suspicion, version: Sign, brokers: Sequence[int], hidden: Sequence[Finding]
+    suspicion: Suspicion, version: Reason, brokers: Sequence[int], hidden: Sequence[Finding]
 ) -> Finding:
     """Return a bug that brokers have or may have. hidden: why it may be unable to come about."""
     bug = suspicion.bug
     affected = [str(releases) for releases in bug.affected()]
     fixed = [dotted(release) for release in bug.fixed]
-    sign = Sign("bug", {"number": bug.number, "affected": affected, "fixed": fixed})
+    sign = Reason("bug", {"number": bug.number, "affected": affected, "fixed": fixed})
     return Finding(
         *_subject(brokers),
         (version, sign, *(sign for f in hidden for sign in f.signs)),

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from recovery.doctor.findings import DoctorFacts, Finding, Sign, unseen
+from recovery.doctor.findings import DoctorFacts, Finding, unseen
 from recovery.facts import ProducerFacts, grouped
 from recovery.inspect.growth.prefixes import prefix_of
 from recovery.inspect.rights import IDS_DESCRIBE, TOPICS_READ
 from recovery.restart.producers import ended_a_transaction
+from recovery.values import Reason
 
 PLAIN = None
 """The prefix of producers without a transactional id: restarts of one application may be many."""
@@ -21,7 +22,7 @@ def two_writers(facts: DoctorFacts) -> Iterator[Finding]:
     for topic, mine in sorted(grouped((p.topic, p) for p in rows).items()):
         writers = _writers(facts, mine)
         if len(writers) > 1:
-            yield Finding("topic", topic, (Sign("writers", {"writers": writers}),))
+            yield Finding("topic", topic, (Reason("writers", {"writers": writers}),))
     of_ids = [m for m in outputs.missing if m.scope in ("coordinator", "transaction")]
     yield from unseen(of_ids, IDS_DESCRIBE, "transactional-id")
     yield from unseen((m for m in outputs.missing if m not in of_ids), TOPICS_READ, "topic")

@@ -16,6 +16,7 @@ from recovery.facts import (
     ProducerFacts,
     TopicPartition,
     TransactionFacts,
+    log_of_coordinator,
 )
 from recovery.values import Value
 
@@ -95,6 +96,11 @@ class IdFacts(Value):
         if self.groups_seen or self.groups_missing:
             return self.groups_missing
         return (Missing("group", "NOT_SEEN", "not all groups were seen"),)
+
+    @property
+    def log(self) -> str:
+        """Return the name of its coordinator's log."""
+        return log_of_coordinator(self.state_partition)
 
     @property
     def preparing(self) -> bool:

@@ -11,6 +11,35 @@ ALTER_CLUSTER = "grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)"
 """What WriteTxnMarkers needs (KAFKA-16513)."""
 
 
+class Need(Value):
+    """One right that a change needs. kind: `topic`, `group` or `cluster`, which has no name."""
+
+    kind: str
+    name: str
+    operation: str
+
+    @property
+    def right(self) -> str:
+        return f"{self.operation} on {f'{self.kind} {self.name}' if self.name else 'the cluster'}"
+
+
+WRITES_MARKERS = Need("cluster", "", "ALTER")
+
+
+def needs_of_copy(sources: Iterable[str], outputs: Iterable[str], group: str) -> frozenset[Need]:
+    """Return what a transactional copy needs, but WRITE on its id, which no broker reports.
+
+    group: commits the positions.
+    """
+    return frozenset(
+        {
+            *(Need("topic", topic, "READ") for topic in sources),
+            *(Need("topic", topic, "WRITE") for topic in outputs),
+            Need("group", group, "READ"),
+        }
+    )
+
+
 def missing_right(error: str, name: str) -> str | None:
     """Return what to grant if a broker refused with this error; None for any other error.
 

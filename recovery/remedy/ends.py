@@ -21,7 +21,7 @@ from recovery.remedy.repairs import (
     remedy_allowed,
     undecided_refused,
 )
-from recovery.values import Value, replace
+from recovery.values import Reason, Value, replace
 
 Command = Literal["abort", "resolve", "fence", "why"]
 Knowledge = Literal["owner-gone", "committed", "aborted"]
@@ -63,13 +63,14 @@ class Way(Value):
 class Otherwise(Value):
     """What is left for whoever knows no more: what to wait for, what to repair, whom to ask.
 
-    data: partitions, broker, moves, transactional_id,
-    rule: the rule whose page says what to grant or what to ask; refused: why an outcome may not be
-    written without proof although no look can show one.
+    data: partitions, broker, moves, transactional_id, rule: the rule whose page says what to grant
+    or what to ask. refused: why an outcome may not be written without proof although no look can
+    show one; None: a look may.
     """
 
     code: OtherwiseCode
     data: dict[str, Any] = msgspec.field(default_factory=dict)
+    refused: Reason | None = None
 
 
 class Ends(Value):
@@ -168,7 +169,7 @@ def ends_of(j: Judged | JudgedId, transaction_version: int = 2) -> Ends:
     return Ends(plain, known, _otherwise(j, plain, known))
 
 
-def refused_because(j: Judged, way: Way) -> str | None:
+def refused_because(j: Judged, way: Way) -> Reason | None:
     """Return why the command of this way would be refused now; None: its plan is shown.
 
     What only the command asks for is not known here: the members of groups whose offsets the
@@ -178,47 +179,47 @@ def refused_because(j: Judged, way: Way) -> str | None:
         return None
     # the command takes the second look itself
     verdict = replace(j.verdict, samples=2) if way.without_proof else j.verdict
-    sentence = remedy_allowed(
+    refusal = remedy_allowed(
         verdict,
         way.action,
         owner_is_gone=way.owner_is_gone,
         without_proof=way.without_proof,
     )
-    if sentence is not None or way.action == "fence":
-        return sentence
+    if refusal is not None or way.action == "fence":
+        return refusal
     if way.owner_is_gone:
         return _life_seen(j)
-    if way.without_proof and (sentence := undecided_refused(j)) is not None:
-        return sentence
+    if way.without_proof and (refusal := undecided_refused(j)) is not None:
+        return refusal
     return marker_refused(j)
 
 
-def marker_refused(j: Judged) -> str | None:
+def marker_refused(j: Judged) -> Reason | None:
     """Return why no marker may be written now, whatever its outcome; None: nothing forbids it."""
     row = j.newest.producer(j.about.producer_id or 0)
     if row is None or j.partition.leader is None or j.about.start_offset is None:
-        return "its producer state was not seen"
+        return Reason("producer-not-seen")
     try:
         raised = raise_first(row, j.newest.transactions, end_version=None)
     except ValueError as error:
-        return f"{error}: somebody may write with the marker's epoch"
+        return Reason("may-write-with-its-epoch", {"error": str(error)})
     log = None if raised is None else j.newest.transactions.log_of(raised.transactional_id)
     if log is not None and log.takes_no_record:
-        return f"__transaction_state:{log.partition} has too few replicas in sync"
+        return Reason("log-too-short", {"log": log.name})
     return None
 
 
-def _life_seen(j: Judged) -> str | None:
+def _life_seen(j: Judged) -> Reason | None:
     owner = j.verdict.owner
     if owner is None:
-        return "nobody owns it"
+        return Reason("nobody-owns-it")
     life = life_of(owner.transactional_id, j.newest.groups, j.newest.groups_missing)
     if life.living or life.unseen:
-        return f"{owner.transactional_id} may be alive"
+        return Reason("may-be-alive", {"name": owner.transactional_id})
     others = [
         t for t in j.newest.live(owner.producer_id) if t.transactional_id != owner.transactional_id
     ]
-    return "another id has its producer id" if others else None
+    return Reason("another-id-has-it") if others else None
 
 
 def plain_way(remedy: Remedy) -> Way | None:
@@ -304,10 +305,10 @@ def _unknown(j: Judged, known: tuple[Way, ...]) -> Otherwise:
     rule = j.verdict.rule
     if known:
         return Otherwise("ask-owner", {"rule": rule})
-    data: dict[str, Any] = {"rule": rule}
+    why = None
     if rule in NEVER_KNOWN:
-        data["refused"] = refused_because(j, Way("resolve", outcome="abort", without_proof=True))
-    return Otherwise("look-again", data)
+        why = refused_because(j, Way("resolve", outcome="abort", without_proof=True))
+    return Otherwise("look-again", {"rule": rule}, why)
 
 
 def _no_marker(j: Judged) -> Otherwise:
@@ -315,7 +316,7 @@ def _no_marker(j: Judged) -> Otherwise:
     row = j.newest.producer(j.about.producer_id or 0)
     idle = () if row is None else j.newest.transactions.owners(row.producer_id)
     logs = [j.newest.transactions.log_of(t.transactional_id) for t in idle]
-    short = [f"__transaction_state:{log.partition}" for log in logs if log and log.takes_no_record]
+    short = [log.name for log in logs if log and log.takes_no_record]
     return Otherwise("start-brokers", {"partitions": short or [j.about.name]})
 
 

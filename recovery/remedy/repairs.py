@@ -6,6 +6,7 @@ between the last check and the marker. `still_able_to_write` returns the owners 
 """
 
 from recovery.diagnose.diagnosis import Judged
+from recovery.diagnose.remedies import Refused
 from recovery.diagnose.verdicts import Verdict
 from recovery.errors import RefusedError
 from recovery.facts import (
@@ -20,7 +21,7 @@ from recovery.formats.transaction_state import MAX_EPOCH, TransactionState, Tran
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 from recovery.inspect.two_phase import is_two_phase
 from recovery.plurals import counted
-from recovery.values import Value
+from recovery.values import Reason, Value
 
 MARKER_ACTION = "write-marker"
 """The step of an abort or a resolve: it ends a transaction on one partition only."""
@@ -48,8 +49,8 @@ def remedy_allowed(
     is_stopped: bool = False,
     without_proof: bool = False,
     by_source: bool = False,
-) -> str | None:
-    """Return None if allowed, else a sentence that refuses and names the remedy (exit status 4).
+) -> Reason | None:
+    """Return None if allowed, else a refusal that names the remedy too (exit status 4).
 
     For a fence, check every partition on which the id is open, but not a stray batch of its
     producer id elsewhere: one refusal is enough. is_stopped: its application is known to be
@@ -64,17 +65,7 @@ def remedy_allowed(
         without_proof=without_proof,
         by_source=by_source,
     )
-    if why is None:
-        return None
-    remedy = verdict.remedy
-    kind = "marker-lost, mixed" if verdict.mixed else verdict.name
-    instead = f"the remedy is {remedy.action}: {remedy.does}"
-    if remedy.action == "none":
-        instead = f"no remedy yet: {remedy.does}"
-    return (
-        f"{verdict.about.name} producer id {verdict.about.producer_id} is {kind} "
-        f"({verdict.rule}): {why}; {instead}"
-    )
+    return None if why is None else Reason("refused", more={"verdict": verdict, "why": why})
 
 
 def refusal_of(
@@ -85,7 +76,7 @@ def refusal_of(
     is_stopped: bool = False,
     without_proof: bool = False,
     by_source: bool = False,
-) -> str | None:
+) -> Reason | None:
     """Return why an action is refused, None if it is allowed: the reason in `remedy_allowed`."""
     if action == "fence":
         return _fence_refused(verdict, owner_is_gone, is_stopped)
@@ -101,11 +92,11 @@ def refusal_of(
     return _listed(verdict, action)
 
 
-def _listed(v: Verdict, action: str) -> str:
-    return dict(v.remedy.refused).get(action, f"{action} does not fit this verdict")
+def _listed(v: Verdict, action: str) -> Reason:
+    return dict(v.remedy.refused).get(action, Reason("does-not-fit", {"action": action}))
 
 
-def refusals(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+def refusals(verdict: Verdict) -> tuple[Refused, ...]:
     """Return the tempting actions that are refused now, each with the reason that refuses it."""
     actions = dict.fromkeys([action for action, _ in verdict.remedy.refused])
     commands = {"abort", "fence", "resolve"}
@@ -113,35 +104,34 @@ def refusals(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     return tuple((action, why) for action, why in reasons.items() if why is not None)
 
 
-def _without_proof_refused(v: Verdict) -> str | None:
+def _without_proof_refused(v: Verdict) -> Reason | None:
     known_as = v.unproven if v.name == "coordinator-fenced" else v.rule
     if v.name not in ("unknown", "coordinator-fenced") or known_as is None:
         return _listed(v, "resolve")
     if known_as not in NEVER_KNOWN:
-        return "another look may still show its outcome: --without-proof is not allowed yet"
+        return Reason("may-still-show")
     if v.owner is not None and v.name == "unknown":
-        name = v.owner.transactional_id
-        return f"{name} is {v.owner.state} with its producer id: while somebody owns it, wait"
+        return Reason("owned", _named(v.owner))
     if v.samples < 2:
-        return "it was looked at only once"
+        return Reason("seen-once")
     return None
 
 
-def _by_source_refused(v: Verdict) -> str | None:
+def _by_source_refused(v: Verdict) -> Reason | None:
     """Return why this cluster, and not the source, decides; None: it knows nothing of an owner.
 
     An `orphan` may be a copy whose producer id is one of this cluster's own by chance.
     """
     if v.owner is not None:
-        return f"{v.owner.transactional_id} is {v.owner.state}: its coordinator here decides it"
+        return Reason("decided-here", _named(v.owner))
     if v.name not in ("unknown", "orphan"):
-        return "what was decided here decides it: leave out --from-cluster"
+        return Reason("was-decided-here")
     if v.name == "unknown" and v.rule not in NEVER_KNOWN:
-        return "another look may still show who owns it here"
-    return "it was looked at only once" if v.samples < 2 else None
+        return Reason("owner-may-show")
+    return Reason("seen-once") if v.samples < 2 else None
 
 
-def undecided_refused(judged: Judged) -> str | None:
+def undecided_refused(judged: Judged) -> Reason | None:
     """Return why nobody may decide a transaction in its owner's place; None if it has no owner.
 
     An id in Prepare* whose marker its partitions refuse is no such owner: it can do no more.
@@ -149,62 +139,62 @@ def undecided_refused(judged: Judged) -> str | None:
     about, verdict = judged.about, judged.verdict
     for sample in (judged.first, judged.newest):
         if not sample.sees_all_coordinators:
-            return "not every coordinator was seen: one may own it"
+            return Reason("owner-may-be-hidden")
         stuck = verdict.owner if verdict.name == "coordinator-fenced" else None
         for t in sample.live(about.producer_id or 0):
             if stuck is None or t.transactional_id != stuck.transactional_id:
-                return f"{t.transactional_id} is {t.state} with its producer id"
+                return Reason("has-an-owner", _named(t))
         if not sample.topic_describe:
-            return f"without DESCRIBE on {about.topic} its owner does not show"
+            return Reason("owner-does-not-show", {"topic": about.topic})
     rows = [s.producer(about.producer_id or 0) for s in (judged.first, judged.newest)]
     if len({r and (r.producer_epoch, r.last_sequence) for r in rows}) > 1:
-        return "its producer wrote between the looks"
+        return Reason("wrote-between")
     return None
 
 
-def _commit_in_its_stead_refused(v: Verdict) -> str | None:
-    if not v.mixed:
-        return "no later transaction of its id is open over it: --owner-is-gone does not apply"
-    return commit_refused(v)
+def _named(row: TransactionFacts) -> dict[str, str]:
+    return {"name": row.transactional_id, "state": row.state}
 
 
-def commit_refused(v: Verdict) -> str | None:
+def _commit_in_its_stead_refused(v: Verdict) -> Reason | None:
+    return commit_refused(v) if v.mixed else Reason("nothing-over-it")
+
+
+def commit_refused(v: Verdict) -> Reason | None:
     """Return why a dead owner's open transaction may not be committed; None: nothing forbids it.
 
     Check every partition on which it is open, so that the commit delivers nothing that was aborted.
     """
     if v.owner is None or v.owner.state != "Ongoing":
-        return "no id is Ongoing with this producer id: there is nothing to commit"
+        return Reason("nothing-ongoing", {"to": "commit"})
     if v.short_log is not None or v.unled:
         return dict(v.remedy.refused)["fence"]
     if is_two_phase(v.owner):
-        return f"{v.owner.transactional_id} is two-phase: only its own system knows the outcome"
+        return Reason("only-its-system-knows", {"name": v.owner.transactional_id})
     if v.mixed:
-        if v.proven_outcome == "commit":
-            return None
-        return "an ABORT was decided and lost: a commit would deliver what was aborted"
+        return None if v.proven_outcome == "commit" else Reason("abort-was-lost")
     if v.name not in ("open", "long", "overdue"):
-        return f"{v.name} cannot be committed with it"
+        return Reason("not-committed-with-it", {"verdict": v.name})
     if not v.fence_safe:
-        return "whether decided data lies under its transaction is not known"
+        return Reason("below-not-known", {"a_fence": False})
     return None
 
 
-def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | None:
+def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> Reason | None:
     if v.short_log is not None or v.unled:
         return dict(v.remedy.refused)["fence"]
     if v.name not in ("open", "long", "overdue", "two-phase"):
         return _listed(v, "fence")
     if v.owner is None or v.owner.state != "Ongoing":
-        return "no id is Ongoing with this producer id: there is nothing to fence"
+        return Reason("nothing-ongoing", {"to": "fence"})
     if not v.fence_safe:
-        return "whether decided data lies under its transaction is not known: a fence destroys it"
+        return Reason("below-not-known", {"a_fence": True})
     if owner_is_gone:
         return None
     if v.gate is not None:
-        return f"{v.gate}; only with --owner-is-gone"
+        return Reason("gated", more={"why": v.gate})
     if v.name not in ("long", "overdue") and not is_stopped:
-        return "it is within its limits and its owner may be at work; only with --owner-is-gone"
+        return Reason("may-be-at-work")
     return None
 
 

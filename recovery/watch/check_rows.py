@@ -1,10 +1,9 @@
 """The rows of `check` and of `bundle open`."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from recovery.row import Row
-from recovery.values import Value
+from recovery.values import Reason, Value
 
 Unit = Literal[
     "offsets",
@@ -21,13 +20,6 @@ Unit = Literal[
 
 FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left", "group_expiry"})
 """Rules that observe what is left of something."""
-
-
-class Reason(Value):
-    """What a rule saw: a code, whose sentence `eoctl.render.watch_words` has, and what is in it."""
-
-    code: str
-    data: Mapping[str, Any] = {}
 
 
 class Judgement(Value):

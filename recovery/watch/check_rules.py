@@ -23,8 +23,8 @@ from recovery.facts import (
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
-from recovery.values import Value
-from recovery.watch.check_rows import Judgement, Reason, Unit
+from recovery.values import Reason, Value
+from recovery.watch.check_rows import Judgement, Unit
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_GRANTED = "AUTHORIZATION_FAILED"

@@ -4,7 +4,8 @@ Their owners fence each other, or one restarts for ever: see `recovery.diagnose.
 """
 
 from recovery.diagnose.contest import NAMED_WITHIN_MS, Contests
-from recovery.watch.check_rows import Judgement, Reason
+from recovery.values import Reason
+from recovery.watch.check_rows import Judgement
 from recovery.watch.check_rules import judgement, named
 
 

@@ -10,7 +10,8 @@ ConsumerGroup and StreamsGroup, and OffsetMetadataManager.cleanupExpiredOffsets.
 from collections.abc import Iterable
 
 from recovery.facts import CommitTime, GroupFacts, GroupTimes
-from recovery.watch.check_rows import Judgement, Reason
+from recovery.values import Reason
+from recovery.watch.check_rows import Judgement
 from recovery.watch.check_rules import Observed, judgement
 
 AT_WORK_MS = 6 * 3_600_000

@@ -9,8 +9,8 @@ from recovery.facts import Facts, Missing, TopicPartition, TransactionFacts, Tra
 from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.inspect.growth.growth_rows import GrowthRow
 from recovery.inspect.growth.prefixes import prefix_of
-from recovery.values import Value
-from recovery.watch.check_rows import Judgement, Reason, Unit
+from recovery.values import Reason, Value
+from recovery.watch.check_rows import Judgement, Unit
 from recovery.watch.check_rules import TRANSACTION_STATE, Thresholds, holders, judgement
 
 CLEANER_HELD_SECONDS = 3_600

@@ -6,7 +6,8 @@ They need every transactional id described. A coordinator's own clock is used if
 
 from recovery.facts import TransactionFacts, Transactions
 from recovery.inspect.two_phase import deadline, is_two_phase
-from recovery.watch.check_rows import Judgement, Reason, Unit
+from recovery.values import Reason
+from recovery.watch.check_rows import Judgement, Unit
 from recovery.watch.check_rules import (
     EXPIRATION_NOT_KNOWN,
     Observed,

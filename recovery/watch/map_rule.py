@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from recovery.values import Value
-from recovery.watch.check_rows import Judgement, Reason
+from recovery.values import Reason, Value
+from recovery.watch.check_rows import Judgement
 from recovery.watch.check_rules import judgement
 
 AHEAD_MS = 60_000

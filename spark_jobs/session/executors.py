@@ -153,11 +153,9 @@ class Refusals:
 
         Raises any other error, for Spark to try again.
         """
-        kind = next(k.__name__ for k in type(error).__mro__ if k.__module__ == errors.__name__)
+        row = answered(error)
         if self._told is None or not lasting(error):
-            raise getattr(errors, kind)(error.sentence) from error
-        parts = {"what": error.what, "where": error.where, "remedy": error.remedy}
-        row = {"error": {"type": kind, **parts}}
+            raise getattr(errors, row["error"]["type"])(error.sentence) from error
         self._told.add([row])
         return row
 
@@ -282,6 +280,13 @@ def lasting(error: EoctlError) -> bool:
     return isinstance(error, CorruptError) or not isinstance(
         error, IncompleteError | UnreachableError
     )
+
+
+def answered(error: EoctlError) -> dict[str, Any]:
+    """Return an error as `raise_first` takes it."""
+    kind = next(k.__name__ for k in type(error).__mro__ if k.__module__ == errors.__name__)
+    parts = {"what": error.what, "where": error.where, "remedy": error.remedy}
+    return {"error": {"type": kind, **parts}}
 
 
 def raise_first(answers: Any) -> None:

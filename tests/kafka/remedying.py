@@ -27,6 +27,19 @@ def held(lab: Lab, t: GroundTruth) -> list[str]:
     ]
 
 
+def end(lab: Lab, truth: GroundTruth) -> int:
+    """The high watermark, as a plain consumer sees it: a marker is one offset."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    isolation = {"isolation.level": "read_uncommitted"}  # else it tells the last stable offset
+    consumer = Consumer({**lab.client_properties(), "group.id": "oracle", **isolation})
+    try:
+        partition = TopicPartition(truth.topic, truth.partition)
+        return int(consumer.get_watermark_offsets(partition, 20)[1])
+    finally:
+        consumer.close()
+
+
 def read_committed(lab: Lab, topic: str, partition: int) -> list[bytes | None]:
     """What a read_committed consumer gets, up to the high watermark: the independent oracle."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition

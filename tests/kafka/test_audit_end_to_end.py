@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eoctl.engine import id_buckets
+from eoctl.engine import end_to_end_task, id_buckets
 from eoctl.lab.cluster import Lab
-from eoctl.operations.audit import end_to_end as engine
+from eoctl.operations.audit import end_to_end
 from tests.docs.pages import follows
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -219,6 +219,16 @@ def test_what_retention_or_compaction_took_is_not_proven(world: World, topic: Ma
     assert len(lost) == 1, "after inputs of its partition whose output is there"
     assert ran.json["findings"] == 1
     assert sum(p["unproven"] for p in ran.json["inputs"]) == 50
+    older = TopicPartition(world.source, 0, 30)
+    admin.delete_records([older])[older].result(60)
+    ran = world.audit()
+    assert (ran.status, ran.json["findings"]) == (3, 1)
+    assert sum(p["unproven"] for p in ran.json["inputs"]) == 35, "15 inputs are gone, too"
+    assert [p["log_start_offset"] for p in ran.json["inputs"]] == [30, 0, 0]
+    words = ("audit", "end-to-end", world.source, world.output, "--by", "value")
+    assert (
+        "older inputs of 1 partition are deleted and unknown" in eoctl(*words, lab=world.lab).text
+    )
     compacted = topic(world.lab, 1, 1, {"cleanup.policy": "compact"})
     producer = Producer(world.lab.client_properties())
     for one in ids[:200]:
@@ -281,22 +291,24 @@ def test_a_killed_run_is_continued_up_to_the_same_ends(
     send(world.lab, world.source, INPUTS, [("commit", ids)])
     send(world.lab, world.output, OUTPUTS, [("commit", ids[:-1] + ids[:1])])
     monkeypatch.setattr(id_buckets, "ROWS", 700)
-    read, times = engine._Run._rows, Counter[int]()
+    read, times = end_to_end_task.read_rows, Counter[int]()
 
-    def killed(run: engine._Run, number: int, part: object) -> object:
+    def killed(cluster: object, scope: object, number: int, *rest: object) -> object:
         times[number] += 1
         if number == INPUTS + 1:
             raise KeyboardInterrupt
-        return read(run, number, part)  # type: ignore[arg-type]
+        return read(cluster, scope, number, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine._Run, "_rows", killed)
+    monkeypatch.setattr(end_to_end, "read_rows", killed)
     with pytest.raises(KeyboardInterrupt):
         world.audit()
     first = dict(times)
     send(world.lab, world.output, OUTPUTS, [("commit", ids[-1:])])
     times.clear()
     monkeypatch.setattr(
-        engine._Run, "_rows", lambda run, n, part: (times.update([n]), read(run, n, part))[1]
+        end_to_end,
+        "read_rows",
+        lambda c, s, n, *rest: (times.update([n]), read(c, s, n, *rest))[1],
     )
     ran = world.audit()
     assert ran.status == 1

@@ -206,6 +206,7 @@ def _ranges(source: list[One], copy: list[One]) -> set[tuple[str, int, int]]:
     return {(n, counts[0][n], counts[1][n]) for n in unlike}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [share(100_000), pytest.param(5_000_000, marks=LONG)])
 def test_large_logs(lab1: Lab, other: Lab, topic: MakeTopic, count: int) -> None:
     """Holes, runs that come again, strangers, records in another place; a mirror that lags."""
@@ -356,6 +357,7 @@ def test_what_was_deleted_or_compacted_on_one_side_is_no_finding(
     assert ran.json["examined"][0]["unproven"] == 20
 
 
+@pytest.mark.long
 def test_offset_syncs_and_checkpoints(lab1: Lab, other: Lab, topic: MakeTopic) -> None:
     now = int(time.time() * 1000)
     records = [One(-1, None, b"v%d" % i, (), now + i) for i in range(100)]
@@ -510,6 +512,7 @@ def test_a_hole_where_the_clocks_differ_is_not_proven(
     assert error["detail"].startswith("5 records before the first")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("timed", [True, False])
 def test_copies_of_what_is_older_than_the_range_are_not_the_mirrors_own(
     lab1: Lab, other: Lab, topic: MakeTopic, timed: bool
@@ -539,6 +542,7 @@ def test_copies_of_what_is_older_than_the_range_are_not_the_mirrors_own(
     assert ran.json["examined"][0]["unproven"] == 70
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("timed", [True, False])
 def test_checkpoints_before_the_ranges_prove_nothing(
     lab1: Lab, other: Lab, topic: MakeTopic, timed: bool

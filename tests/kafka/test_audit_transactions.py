@@ -64,6 +64,7 @@ def test_torn_transactions_of_version_1(
     assert ran.status == 1
 
 
+@pytest.mark.long
 def test_a_lost_commit_marker_is_missing(lab3: Lab) -> None:
     made = eoctl(
         *("lab", "break", "marker-lost", "--name", "three", "-o", "json"),

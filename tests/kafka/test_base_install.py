@@ -9,6 +9,8 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eoctl.cli.tree import TREE, Branch, Leaf
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
@@ -65,6 +67,7 @@ def kept(cache: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in cache.glob("transaction-state/*/*.log")}
 
 
+@pytest.mark.long
 def test_the_base_commands_answer_as_with_numpy(
     start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ for number in range(int(bombs)):
 """
 
 
+@pytest.mark.trust
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("codec", only_here(("gzip", "snappy", "lz4", "zstd"), "zstd"))
 @pytest.mark.parametrize("engine", only_here(("local", "spark"), "local"))

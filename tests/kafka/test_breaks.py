@@ -181,6 +181,7 @@ def test_open_is_held_by_a_live_process_that_commits_when_it_is_told_to_end(lab1
     assert delivered(lab1, truth.topic, truth.partition, "read_committed") == list(range(end - 1))
 
 
+@pytest.mark.long
 def test_an_owner_that_is_killed_leaves_its_transaction_to_the_coordinator(lab1: Lab) -> None:
     (truth,) = break_(lab1, "open")
     assert truth.owner_pid is not None
@@ -190,6 +191,7 @@ def test_an_owner_that_is_killed_leaves_its_transaction_to_the_coordinator(lab1:
     assert_pinned(lab1, truth)
 
 
+@pytest.mark.long
 def test_lab_down_ends_the_owner(start_lab: Callable[[LabSpec], Lab]) -> None:
     lab = start_lab(LabSpec(name="owners"))
     (truth,) = break_(lab, "open")
@@ -200,6 +202,7 @@ def test_lab_down_ends_the_owner(start_lab: Callable[[LabSpec], Lab]) -> None:
         os.kill(truth.owner_pid, 0)
 
 
+@pytest.mark.long
 def test_a_secure_lab_can_be_broken_and_its_owner_shows_no_password(secure_lab: Lab) -> None:
     (truth,) = break_(secure_lab, "open")
     assert_pinned(secure_lab, truth)
@@ -327,6 +330,7 @@ def test_a_checkpoint_promises_half_of_what_is_open(lab1: Lab) -> None:
     assert promised == [True, False, True, False]
 
 
+@pytest.mark.long
 def test_a_dead_task_of_connect_leaves_its_offset_and_an_open_transaction(lab1: Lab) -> None:
     [truth] = break_(lab1, "connect", topic="files", group="gone", records=4)
     assert truth.transactional_id == "gone-files-0"
@@ -425,6 +429,7 @@ def test_every_offset_of_mixed_is_what_the_truth_says(lab1: Lab) -> None:
 # -- many, names, refusals ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_many_are_spread_over_topics_and_brokers(lab3: Lab) -> None:
     truths = break_(lab3, "orphan", count=23, records=1)
     partitions = {(truth.topic, truth.partition) for truth in truths}
@@ -439,6 +444,7 @@ def test_many_are_spread_over_topics_and_brokers(lab3: Lab) -> None:
 HOSTILE = "\x1b[31m'; rm -rf $HOME \u202e[/x]\n\U0001f480" + "x" * 200
 
 
+@pytest.mark.long
 def test_a_hostile_transactional_id_is_kept_as_given(lab1: Lab) -> None:
     (truth,) = break_(lab1, "open", transactional_id=HOSTILE, hold=False)
     assert truth.transactional_id == HOSTILE
@@ -528,6 +534,7 @@ def tuned(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     lab.down()
 
 
+@pytest.mark.long
 def test_overdue_is_past_its_timeout_by_the_coordinators_clock(tuned: Lab) -> None:
     (truth,) = break_(tuned, "overdue")
     assert truth.transaction_version == 1
@@ -634,6 +641,7 @@ def assert_lost_commit(lab: Lab, truth: GroundTruth) -> None:
     assert first["producerEpoch"] == str(truth.producer_epoch)
 
 
+@pytest.mark.long
 def test_a_commit_marker_is_lost(pair: Lab) -> None:
     (truth,) = break_(pair, "marker-lost")
     assert_lost_commit(pair, truth)

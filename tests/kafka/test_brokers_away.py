@@ -89,6 +89,7 @@ def _row(ran: Ran) -> Any:
     return row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", only_here(["kill", "terminate"], "kill"))
 def test_missing_brokers_come_before_any_question_to_an_owner(trio: Lab, end: str) -> None:
     """Killed, the controllers are gone too and the replicas in sync stay as they were."""

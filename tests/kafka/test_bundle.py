@@ -24,6 +24,7 @@ from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, environment, eoctl
+from tests.share import only_here
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,9 @@ def test_the_runbook_tells_each_trouble_in_its_place(
 
 
 @pytest.mark.parametrize(
-    "command", [("lso",), ("why",), ("producers",), ("txn", "hanging")], ids=str
+    "command",
+    only_here([(["lso"],), (["why"],), (["producers"],), (["txn", "hanging"],)], (["why"],)),
+    ids=str,
 )
 def test_a_pattern_that_matches_nothing_is_said_and_is_no_error(
     command: tuple[str, ...], scene: Scene, capsys: pytest.CaptureFixture[str]

@@ -282,6 +282,7 @@ async def _not_needed(lab: Lab) -> int:
     return next(broker for broker in lab.broker_ids if broker != leader)
 
 
+@pytest.mark.long
 def test_coordinators_unavailable_and_a_finding_beats_incomplete(
     tmp_path: Path, start_lab: Callable[[LabSpec], Lab]
 ) -> None:
@@ -369,6 +370,7 @@ def test_a_second_one_ends_at_once_and_a_dead_one_is_no_obstacle(
     assert eoctl("check", "--sample-interval", "300ms", lab=lab).status == 1
 
 
+@pytest.mark.long
 def test_metrics_of_a_killed_check_are_the_whole_old_ones(
     tmp_path: Path, lab: Lab, orphan: GroundTruth
 ) -> None:

@@ -104,6 +104,7 @@ def test_hostile_transactional_ids_come_back_exact(home: Path, words: str, tmp_p
     assert complete(home, f"{words} txn describe 'hostile;") == ["hostile;$(touch pwned)"]
 
 
+@pytest.mark.long
 def test_words_that_need_no_cluster(home: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('contexts.prod-eu.bootstrap_servers = "127.0.0.1:9"\ncontexts.prod-us = {}\n')
@@ -132,6 +133,7 @@ def test_words_that_need_no_cluster(home: Path, tmp_path: Path) -> None:
     assert found("eoctl txn list --pid ") == []
 
 
+@pytest.mark.long
 def test_nothing_is_said_and_little_time_taken(home: Path, tmp_path: Path) -> None:
     """An unknown context, a broken config, a cluster that is not there: no word, in a second."""
     broken = tmp_path / "broken.toml"

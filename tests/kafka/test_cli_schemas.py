@@ -87,6 +87,7 @@ def test_other_formats_hold_the_same_rows(troubled: Lab, name: str) -> None:
                 assert cells[key] == ""
 
 
+@pytest.mark.long
 def test_lab_commands_are_as_published(lab_state: Path) -> None:
     env = environment(EOCTL_STATE_DIR=str(lab_state))
     up = eoctl("lab", "up", "--name", "published", "-o", "json", env=env, timeout=120)

@@ -73,6 +73,7 @@ def test_it_can_be_made_in_a_thread_beside_a_loop(secure_lab: Lab) -> None:
     assert asyncio.run(make()) == 1
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_is_reported_and_nothing_is_printed(
     start_lab: Callable[[LabSpec], Lab], printed: Printed
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_broker_that_dies_is_reported_and_nothing_is_printed(
     lab.down()
 
 
+@pytest.mark.long
 def test_a_token_that_is_not_renewed(secure_lab: Lab, tmp_path: Path, printed: Printed) -> None:
     """The command gives a token to the wire connection and fails when librdkafka asks."""
     counter = tmp_path / "count"

@@ -118,6 +118,7 @@ def made(lab: Lab, worker: SecureWorker, tmp_path: Path, monkeypatch: pytest.Mon
     return Secure(lab, worker, tmp_path)
 
 
+@pytest.mark.long
 def test_a_real_worker_knows_who_asks(
     lab1: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ from recovery.diagnose.contest import LEAST, RETRIED_WITHIN_MS, WINDOW_MS, Conte
 from recovery.facts import CoordinatorClock, Transactions
 from tests.kafka.command import FAST, eoctl, said
 from tests.kafka.conftest import MakeTopic
+from tests.share import only_here
 
 TURNS = 6
 NAMED_SECONDS = 60.0
@@ -133,6 +134,7 @@ def owners(*threads: Owner) -> Iterator[None]:
         thread.join(60)
 
 
+@pytest.mark.long
 def test_a_storm_of_two_clients_is_named_within_a_minute_with_both(
     storms: Lab, topic: MakeTopic
 ) -> None:
@@ -160,7 +162,7 @@ def test_a_storm_of_two_clients_is_named_within_a_minute_with_both(
     assert "sales-7 is contested: initialised" in whole.text
 
 
-@pytest.mark.parametrize("variant", ["owners", "restarts"])
+@pytest.mark.parametrize("variant", only_here(["owners", "restarts"], "owners"))
 def test_the_break_is_named_as_often_as_it_fenced(
     storms: Lab, variant: str, tmp_path: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_the_break_is_named_as_often_as_it_fenced(
     assert f"`{truth.transactional_id}`: initialised" in checklist.stdout
 
 
+@pytest.mark.long
 def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     storms: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +212,7 @@ def test_of_a_busy_log_the_newest_records_are_read_and_that_is_said(
     assert "not read to the end" in error["detail"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("measured", ["coordinators", "controller", "nothing"])
 def test_a_clock_of_ours_that_is_wrong_hides_no_contest(
     storms: Lab, measured: str, monkeypatch: pytest.MonkeyPatch
@@ -291,6 +295,7 @@ def test_what_is_healthy_is_none(healthy: Lab, topic: MakeTopic) -> None:
     assert history.json["contests"] == []
 
 
+@pytest.mark.long
 def test_clients_that_abort_and_start_again_later_are_none(healthy: Lab, topic: MakeTopic) -> None:
     """Each of both versions aborts its own transaction and exits, and runs again after a while."""
     topic_name, names = topic(healthy), {1: "aborts-v1", 2: "aborts-v2"}

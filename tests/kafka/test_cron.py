@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,10 @@ from release.parts import ROOT
 from release.supply import FOLDER, NotInstalledError, tool
 from tests.conftest import Tried
 from tests.docs.contract import check_status
-from tests.kafka.command import EOCTL, FAST, Ran, environment
+from tests.kafka.command import EOCTL, FAST, Ran, environment, said
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import producing, write
+from tests.kafka.remedying import abort, end
 from tests.share import SHARE, only_here
 
 KEYS = ("topic", "partition", "producer_id", "verdict", "rule", "ok", "last_stable_offset")
@@ -30,14 +33,26 @@ KEYS = ("topic", "partition", "producer_id", "verdict", "rule", "ok", "last_stab
 
 @dataclass(frozen=True)
 class Around:
-    """Variables (None: not there), words of the shell before the command, and its streams."""
+    """Variables (None: not there), words of the shell before the command, and its streams.
+
+    inside: the words that start this shell.
+    """
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     before: str = ""
     streams: str = "</dev/null"
+    inside: tuple[str, ...] = ()
 
 
 ASCII = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+FULL = "/mnt"
+FULL_DISK = Around(
+    {"TMPDIR": FULL, "EOCTL_STATE_DIR": f"{FULL}/state", "EOCTL_CACHE_DIR": f"{FULL}/cache"},
+    before=f"mount -t tmpfs -o size=64k tmpfs {FULL} || exit 99; "
+    f"cat /dev/zero >{FULL}/all 2>/dev/null && exit 99;",
+    inside=("unshare", "--map-root-user", "--mount"),
+)
+"""A disk of its own for state, cache and temporary files, which is gone with the process."""
 SURROUNDINGS = {
     "cron": Around({"HOME": None, "TERM": None, "LANG": None, "PATH": "/usr/bin:/bin"}),
     "no-terminal": Around({"TERM": "no-such-terminal", "COLUMNS": "0"}),
@@ -51,6 +66,7 @@ SURROUNDINGS = {
     "no-byte-written": Around(before="ulimit -f 0;"),
     "folder-gone": Around(before='gone=$(mktemp -d); cd "$gone"; rmdir "$gone";'),
     "few-files": Around(before="ulimit -n 64;"),
+    "full-disk": FULL_DISK,
 }
 
 
@@ -66,13 +82,19 @@ def commands(orphan: GroundTruth) -> tuple[tuple[str, ...], ...]:
     return chosen if SHARE >= 1 else chosen[:2]
 
 
+def skip_without(around: Around) -> None:
+    """A container may not let its users have namespaces."""
+    if around.inside and subprocess.run([*around.inside, "true"], capture_output=True).returncode:
+        pytest.skip(f"NOT RUN: `{shlex.join(around.inside)}` is not allowed here")
+
+
 def run(lab: Lab, words: tuple[str, ...], around: Around) -> Ran:
     """Run eoctl in a process of its own, with this around it."""
     env = environment(PYTHONPATH=str(ROOT), **around.variables)
     asked = shlex.join([*EOCTL, "--bootstrap-server", lab.bootstrap_servers, *words, "-o", "json"])
     begun = time.monotonic()
     done = subprocess.run(
-        ["/bin/bash", "-c", f"{around.before} exec {asked} {around.streams}"],
+        [*around.inside, "/bin/bash", "-c", f"{around.before} exec {asked} {around.streams}"],
         env=env,
         capture_output=True,
         text=True,
@@ -97,6 +119,7 @@ def told(ran: Ran) -> list[dict[str, object]]:
 def test_the_answer_is_that_of_a_calm_surrounding(
     lab1: Lab, orphan: GroundTruth, tried: Tried, name: str
 ) -> None:
+    skip_without(SURROUNDINGS[name])
     for words in commands(orphan):
         calm, ran = calmly(lab1, words), run(lab1, words, SURROUNDINGS[name])
         tried("commands", 1)
@@ -117,6 +140,20 @@ def test_without_a_state_folder_a_look_answers_and_a_lock_is_refused(
     assert "/proc/no-such" in refused.stderr
     assert refused.stderr.count("\n") == 1
     tried("commands", 2)
+
+
+@pytest.mark.trust
+def test_on_a_full_disk_nothing_is_changed_that_no_journal_has(
+    lab1: Lab, orphan: GroundTruth, tried: Tried
+) -> None:
+    skip_without(FULL_DISK)
+    before = end(lab1, orphan)
+    refused = run(lab1, (*abort(orphan), "--execute", "--yes"), FULL_DISK)
+    assert (refused.status, refused.stdout) == (4, ""), refused.stderr
+    assert f"{FULL}/state/" in refused.stderr
+    assert len(said(refused.stderr)) == 1, refused.stderr
+    assert end(lab1, orphan) == before
+    tried("commands", 1)
 
 
 def verdicts(ran: Ran) -> list[dict[str, object]]:
@@ -152,11 +189,34 @@ def seconds_off(around: Around) -> float:
     )
 
 
+@pytest.fixture(scope="module")
+def living(lab1: Lab, topic: MakeTopic) -> Iterator[str]:
+    """An open transaction within its limits: its topic. By a wrong clock it would be overdue."""
+    name = topic(lab1)
+    owner = producing(
+        lab1, **{"transactional.id": f"{name}-id", "transaction.timeout.ms": "600000"}
+    )
+    owner.init_transactions(30)
+    owner.begin_transaction()
+    write(owner, name, ["1"])
+    yield name
+    owner.abort_transaction(30)
+
+
 @pytest.mark.parametrize("name", only_here(STEPS, beyond="trust"))
 def test_a_clock_that_is_wrong_or_steps_changes_no_verdict(
-    lab1: Lab, orphan: GroundTruth, faketime: Path, tmp_path: Path, tried: Tried, name: str
+    lab1: Lab,
+    orphan: GroundTruth,
+    living: str,
+    faketime: Path,
+    tmp_path: Path,
+    tried: Tried,
+    name: str,
 ) -> None:
     """The clock of eoctl's host: brokers keep the true time. Ages are wrong with it."""
+    all_open = ("txn", "hanging", "--all", *FAST)
+    found = {row["topic"]: row["verdict"] for row in calmly(lab1, all_open).rows}
+    assert found[living] == "open"
     file = tmp_path / "clock"
     around = Around(
         {
@@ -180,7 +240,7 @@ def test_a_clock_that_is_wrong_or_steps_changes_no_verdict(
     stepping = threading.Thread(target=step)
     stepping.start()
     try:
-        for words in (("txn", "hanging", *FAST), ("why", *FAST), ("check", *FAST)):
+        for words in (all_open, ("why", *FAST), ("check", *FAST)):
             calm, ran = calmly(lab1, words), run(lab1, words, around)
             tried("commands", 1)
             assert ran.status == calm.status == 1, (words, ran.stderr)

@@ -28,6 +28,7 @@ from tests.kafka.planting import as_published
 from tests.kafka.relay import LIST_OFFSETS, LIST_TRANSACTIONS, METADATA, relayed
 from tests.kafka.rights import as_user
 from tests.kafka.tools import kafka_tool
+from tests.share import only_here
 
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
 ORDERS, CHANGELOG, IDS = "orders", "app-store-changelog", "doctor-id"
@@ -203,6 +204,7 @@ def test_a_setting_is_found_and_its_command_ends_the_finding(three: Lab, rule: s
     until_found(three, [])
 
 
+@pytest.mark.long
 def test_one_copy_is_found_while_a_transaction_writes_it(three: Lab) -> None:
     """A topic with one copy is nobody's loss before that, unless somebody names it."""
     name = "single"
@@ -233,6 +235,7 @@ def test_a_name_that_is_nothing_makes_it_incomplete(three: Lab) -> None:
     assert [(e["error"], e["id"]) for e in ran.json["errors"]] == [("UNKNOWN_NAME", "nothing")]
 
 
+@pytest.mark.long
 def test_it_only_lists_and_describes_and_asks_no_more_for_more_partitions(
     three: Lab, tmp_path: Path
 ) -> None:
@@ -255,6 +258,7 @@ def test_it_only_lists_and_describes_and_asks_no_more_for_more_partitions(
     assert asked[1] == asked[0]
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_does_not_make_the_cluster_healthy(three: Lab) -> None:
     """Metadata omits it: two copies are few for three brokers all the same.
 
@@ -311,6 +315,7 @@ def brief(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     lab.down()
 
 
+@pytest.mark.long
 def test_timeouts_and_expirations(brief: Lab, topic: MakeTopic) -> None:
     """Then the broker restarts with a lower limit, and without two-phase commit."""
     name = topic(brief)
@@ -418,6 +423,7 @@ def test_a_job_that_was_away_for_longer_than_its_timeout(brief: Lab, topic: Make
     assert data["aborted"] - data["started"] >= 1_000
 
 
+@pytest.mark.long
 def test_an_exclusive_output_has_one_writer(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Its own producers are many; another application's is one too many."""
     name = topic(lab1)
@@ -501,7 +507,7 @@ def reset(lab: Lab, group: str, topic: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", only_here(["classic", "consumer"], "consumer"))
 def test_a_group_that_commits_both_ways_is_found(
     lab1: Lab, topic: MakeTopic, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def doctors(scrape: Scrape) -> dict[str, str]:
     return {r["rule"]: r["result"] for r in rules if r["rule"].startswith("doctor.")}
 
 
+@pytest.mark.long
 def test_doctors_rules_are_served_by_every_look(lab: Lab, world: World) -> None:
     assert world  # ids and groups: else a look is incomplete
     checked = eoctl("check", "--doctor", *FAST, "-o", "json", lab=lab)
@@ -249,6 +250,7 @@ def test_limits_and_what_they_leave_out(lab: Lab, world: World) -> None:
     assert counted == (2 if ends[0] == 48 else 3)
 
 
+@pytest.mark.long
 def test_nobody_answers_at_the_start() -> None:
     """It serves that, and a scrape does not wait for the broker that is silent."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -327,6 +327,7 @@ def test_a_range_needs_a_choice_and_each_end_has_its_cost(world: World) -> None:
     }
 
 
+@pytest.mark.long
 def test_what_one_side_has_deleted_is_named(world: World) -> None:
     began = int(time.time() * 1000) - 3_600_000
     ids = ids_from(0, 300)
@@ -347,6 +348,7 @@ def test_what_one_side_has_deleted_is_named(world: World) -> None:
     assert "what it has not read is deleted" in refused.text
 
 
+@pytest.mark.long
 def test_a_mirror_with_its_own_times_one_made_again_and_one_with_fewer_partitions(
     world: World, topic: MakeTopic
 ) -> None:

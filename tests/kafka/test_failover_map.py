@@ -8,11 +8,13 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.cli.commands.audit import mirror as command
@@ -45,14 +47,19 @@ def keep(world: World, file: Path, *, status: int = 0) -> Ran:
     return as_published(ran, "audit-mirror-keep") if ran.stdout else ran
 
 
-def plan(world: World, group: str, file: Path, *words: str) -> Ran:
-    """In a shell that does not know the cluster that is gone."""
+def alone(world: World) -> dict[str, str]:
+    """The environment of a shell that does not know the cluster that is gone."""
     config = world.folder / "b-alone.toml"
     config.write_text(f'[contexts.b]\nbootstrap_servers = "{world.b.bootstrap_servers}"\n')
+    return world.env | {"EOCTL_CONFIG": str(config)}
+
+
+def plan(world: World, group: str, file: Path, *words: str) -> Ran:
+    """In a shell that does not know the cluster that is gone."""
     named = ("--group", group, "--from-cluster", str(file))
     ran = eoctl(
         *("restart", "plan", *named, *words, "--context", "b", "--pause", "0.1s", "-o", "json"),
-        env=world.env | {"EOCTL_CONFIG": str(config)},
+        env=alone(world),
     )
     return as_published(ran, "restart-plan") if ran.status == 0 else ran
 
@@ -183,6 +190,8 @@ def test_the_page(it: Reading, world: World) -> None:
     it.contexts({"dc2": world.b})
     planned = it.run("restart plan", 0)
     assert "what the group has read in A since 20" in planned.text
+    lacks = it.run("audit end-to-end", 0).text
+    assert "0 findings in 20 inputs and 20 outputs, by map; the map of 20" in lacks
     config = Path(it.env["EOCTL_CONFIG"])
     for age, ok in (("1d", True), ("1ms", False)):
         rule = f'[check]\nmirror_map_age = "{age}"\nmirror_maps = ["{file}"]\n'
@@ -225,6 +234,7 @@ def test_a_map_is_of_these_logs_alone(world: World, topic: MakeTopic) -> None:
     assert file.read_text() == kept, "the map of the records that are gone is untouched"
 
 
+@pytest.mark.long
 def test_what_retention_took_before_the_map_saw_it_is_refused(world: World) -> None:
     began = int(time.time() * 1000) - 3_600_000
     ids = ids_from(0, 300)
@@ -284,6 +294,7 @@ def test_a_bundle_has_later_commits_than_the_map(world: World) -> None:
     assert (other.status, "not a mirror map" in other.text) == (2, True)
 
 
+@pytest.mark.long
 def test_a_right_that_is_missing_is_named(
     secure_lab: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -336,6 +347,7 @@ def as_viewer(world: World, **labs: Lab) -> None:
     (world.folder / "config.toml").write_text(text)
 
 
+@pytest.mark.long
 def test_a_topic_that_the_user_may_not_see_is_unknown_and_not_absent(
     secure_lab: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -411,3 +423,102 @@ def _create(admin: AdminClient, name: str) -> None:
             time.sleep(0.3)
         else:
             return
+
+
+def abort(lab: Lab, topic: str, ids: Sequence[bytes], began: int) -> None:
+    """An id for each partition, in a transaction that is aborted for good."""
+    producer = Producer({**lab.client_properties(), "transactional.id": f"{topic}-undone"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for partition, value in enumerate(ids):
+        producer.produce(topic, value, b"k", partition, timestamp=began + int(value) // 7)
+    assert producer.flush(20) == 0
+    producer.abort_transaction(20)
+
+
+def lacking(world: World, file: Path, *words: str) -> Ran:
+    """`audit end-to-end --by map`, in a shell that does not know the cluster that is gone."""
+    named = (world.topic, world.mirror, "--by", f"map:{file}")
+    ran = eoctl(
+        *("audit", "end-to-end", *named, *words, "--context", "b", "-o", "json"),
+        env=alone(world),
+    )
+    return as_published(ran, "audit-end-to-end") if ran.stdout else ran
+
+
+def at(row: dict[str, Any], side: str) -> list[tuple[int, int]]:
+    return [(place["partition"], place["offset"]) for place in row[side]]
+
+
+def test_what_the_mirror_lacks_of_a_source_that_is_gone(world: World) -> None:
+    """Left out, copied twice, copied though aborted, before the map looked and after it."""
+    rng, began = random.Random(5), int(time.time() * 1000) - 3_600_000
+    ids = [ids_from(1_000_000 * p, 900) for p in range(2)]
+    undone = [b"%d" % (1_000_000 * p + 950_000) for p in range(2)]
+    abort(world.a, world.topic, undone, began)
+    write(world.a, world.topic, [values[:600] for values in ids], began)
+    left_out = [{*rng.sample(v[:450], 5), *rng.sample(v[460:480], 2)} for v in ids]
+    copies = [
+        [v for v in [*restarted(values[:450], rng, 2), *values[450:]] if v not in without]
+        for values, without in zip(ids, left_out, strict=True)
+    ]
+    write(
+        world.b,
+        world.mirror,
+        [[u, *copy[:440]] for u, copy in zip(undone, copies, strict=True)],
+        began,
+    )
+    file = world.folder / "orders.map"
+    keep(world, file)
+    mine = {(p, at): v for p in range(2) for at, v in visible(world.a, world.topic, p)}
+    seen = [visible(world.b, world.mirror, p)[-1][0] for p in range(2)]
+    # what the map does not know: the mirror follows, repeats three, and the source goes on
+    write(world.a, world.topic, [values[600:] for values in ids], began)
+    late = [
+        [*copy[440 : copy.index(values[560])], *values[490:493], *values[600:620]]
+        for copy, values in zip(copies, ids, strict=True)
+    ]
+    write(world.b, world.mirror, late, began, size=90)
+    theirs = {(p, at): v for p in range(2) for at, v in visible(world.b, world.mirror, p)}
+    copied = Counter(theirs.values())
+    known = Counter(v for (p, at), v in theirs.items() if at <= seen[p])
+    lost = {v for v in mine.values() if not copied[v]}
+    last = [max(at for (q, at), v in mine.items() if q == p and copied[v]) for p in range(2)]
+    passed = {v for (p, at), v in mine.items() if v in lost and at < last[p]}
+    twice = {v for v in mine.values() if copied[v] > 1}
+    assert passed == set().union(*left_out)
+    assert len(lost) > len(passed)
+    for words, missing in (((), passed), (("--end", "lso"), lost)):
+        ran = lacking(world, file, *words)
+        assert ran.status == 3, ran.text
+        assert "or has written one since it looked" in ran.text
+        found: dict[tuple[str, bool], set[bytes]] = {}
+        for row in ran.rows:
+            place = at(row, "outputs")[0] if row["outputs"] else None
+            one = mine[at(row, "inputs")[0]] if place is None else theirs[place]
+            assert row["records"] == (copied[one] - 1 if row["finding"] == "repeated" else 1)
+            found.setdefault((row["finding"], row["proven"]), set()).add(one)
+        assert found == {
+            ("no-output", True): missing,
+            ("repeated", True): {v for v in twice if known[v] == copied[v]},
+            ("repeated", False): {v for v in twice if known[v] != copied[v]},
+            ("aborted-input", True): set(undone),
+        }
+        unknown = sum(v not in mine.values() and v not in undone for v in theirs.values())
+        assert sum(p["without_input"] for p in ran.json["outputs"]) == unknown == 40
+        assert ran.json["map_of"] is not None
+    for words, text in (
+        (("--engine", "spark"), "one log is read, in this process"),
+        (("--group", "g"), "goes with --end lso alone"),
+        (("--start", "1h ago"), "goes with --end lso alone"),
+        (("--source-index", "i"), "goes with --end lso alone"),
+    ):
+        refused = lacking(world, file, *words)
+        assert (refused.status, text in refused.text) == (2, True), refused.text
+    # retention may have taken copies that were made since the map looked
+    delete(world.b, world.mirror, seen[0] + 30)
+    ran = lacking(world, file)
+    proven = {(r["finding"], at(r, "inputs")[0][0]) for r in ran.rows if r["proven"]}
+    assert ran.status == 3
+    assert ("no-output", 0) not in proven
+    assert ("no-output", 1) in proven

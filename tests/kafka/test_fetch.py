@@ -81,6 +81,7 @@ def test_many_ranges_are_read_whole_and_in_order(lab1: Lab, topic: MakeTopic) ->
     assert len(chunks[TopicPartition(name, 0)]) > 3  # so that order was at stake
 
 
+@pytest.mark.long
 def test_more_partitions_than_one_question_holds(lab1: Lab, topic: MakeTopic) -> None:
     count = nearest.MOST_PARTITIONS + 30
     name = topic(lab1, partitions=count)
@@ -106,6 +107,7 @@ def test_a_batch_larger_than_every_limit_is_read(lab1: Lab, topic: MakeTopic) ->
         assert ended[TopicPartition(name, p)].error is None
 
 
+@pytest.mark.long
 def test_ends_that_are_not_there(lab1: Lab, topic: MakeTopic) -> None:
     from confluent_kafka import TopicPartition as ConfluentPartition
     from confluent_kafka.admin import AdminClient
@@ -317,6 +319,7 @@ def test_a_connection_that_breaks_meanwhile_is_made_anew(
     assert values_of(chunks, whole) == values[0]
 
 
+@pytest.mark.long
 def test_a_reader_whose_taker_stops_the_loop_loses_nothing(
     lab1: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +345,7 @@ def test_a_reader_whose_taker_stops_the_loop_loses_nothing(
     assert len(chunks) > 20  # so that it stood still between questions, too
 
 
+@pytest.mark.long
 def test_a_leader_that_moves_while_a_low_rate_makes_wait_is_followed(
     lab3: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

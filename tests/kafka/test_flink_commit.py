@@ -122,6 +122,7 @@ def test_killed_anywhere_the_next_run_goes_on(lab: Lab, point: str) -> None:
     assert (again.status, "there is nothing to commit" in again.text) == (0, True)
 
 
+@pytest.mark.long
 def test_a_checkpoint_in_object_storage(lab: Lab) -> None:
     path, promised, _ = left(lab)
     with s3_server() as port:
@@ -137,6 +138,7 @@ def test_a_checkpoint_in_object_storage(lab: Lab) -> None:
     assert visible(lab, promised) == [promised_values()] * len(promised), ran.text
 
 
+@pytest.mark.long
 def test_one_that_is_refused_midway_does_not_keep_the_others(lab: Lab) -> None:
     """And its plan names a group that has read records of the third."""
     path, promised, _ = left(lab, 3)

@@ -141,6 +141,7 @@ def test_an_application_file_that_cannot_be_planned(
         assert (ran.status, what in ran.text) == (status, True), ran.text
 
 
+@pytest.mark.long
 def test_a_checkpoint_in_object_storage(
     lab1: Lab, tmp_path: Path, offsets: dict[tuple[str, int], int]
 ) -> None:

@@ -30,6 +30,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import as_published
 from tests.kafka.test_rule_names import compacted
 from tests.kafka.tools import kafka_tool
+from tests.share import only_here
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 RECORDS = [NewRecord(b"k", b"v")] * 3
@@ -116,6 +117,7 @@ def why(lab: Lab, topic: str, *words: str) -> Ran:
     return eoctl("why", f"{topic}:0", *FAST, *words, lab=lab, timeout=120)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_abort_by_kafkas_own_tool_is_named(lab1: Lab, topic: MakeTopic, version: int) -> None:
     name = topic(lab1)
@@ -197,7 +199,7 @@ def ended(lab: Lab, topic: str, how: str, version: int) -> None:
     asyncio.run(end())
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", only_here([1, 2], 2))
 def test_no_end_by_a_coordinator_is_foreign(lab1: Lab, topic: MakeTopic, version: int) -> None:
     name = topic(lab1)
     ways = ("commit", "abort", "timeout", "init", "fence", "commit")
@@ -256,6 +258,7 @@ def test_a_busy_partition_has_none(lab1: Lab, topic: MakeTopic) -> None:
             assert committed[0] > before
 
 
+@pytest.mark.long
 def test_a_marker_whose_decision_was_compacted_away_is_nobodys(
     start_lab: Callable[[LabSpec], Lab], topic: MakeTopic
 ) -> None:

@@ -369,6 +369,7 @@ def test_a_named_group_needs_no_look_at_the_internal_topic(
     assert (every.status, every.json["errors"][0]["topic"]) == (3, "__consumer_offsets")
 
 
+@pytest.mark.long
 def test_a_coordinator_that_moves_is_followed(lab3: Lab, topic: MakeTopic) -> None:
     name = topic(lab3, replicas=3)
     produce(lab3, name, 3)

@@ -321,6 +321,7 @@ def growth(lab: Lab) -> list[dict[str, object]]:
     return list(ran.json["growth"])
 
 
+@pytest.mark.long
 def test_status_says_where_the_cleaner_stops_for_an_hour_and_nothing_else(
     lab1: Lab, topic: MakeTopic
 ) -> None:

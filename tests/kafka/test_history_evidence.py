@@ -157,6 +157,7 @@ def test_a_topic_made_anew_is_not_the_one_that_decisions_name(lab1: Lab, tmp_pat
     assert verdicts(lab1, {alive.topic, orphan.topic}, tmp_path).keys() == seen.keys()
 
 
+@pytest.mark.long
 def test_what_was_left_out_for_others_is_read_where_something_is_to_be_done(
     lab1: Lab, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

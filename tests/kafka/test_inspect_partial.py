@@ -70,6 +70,7 @@ SLACK_SECONDS = 2.5
 TIMEOUT_SLACK_SECONDS = 1.9
 
 
+@pytest.mark.long
 def test_frozen_broker_costs_its_silence_and_no_more(
     slow_lab: Lab, well: float, topic: MakeTopic
 ) -> None:

@@ -212,6 +212,7 @@ def test_a_port_that_is_taken_is_named(start_lab: StartLab) -> None:
     assert "taken" not in lab_names()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -254,6 +255,7 @@ def up_to_a_broker(name: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]
         raise AssertionError(process.communicate())
 
 
+@pytest.mark.long
 def test_interrupting_up_leaves_nothing(lab_state: Path) -> None:
     folder = lab_state / "lab" / "interrupted"
     with up_to_a_broker("interrupted", folder) as process:
@@ -264,6 +266,7 @@ def test_interrupting_up_leaves_nothing(lab_state: Path) -> None:
     assert processes_below(folder) == []
 
 
+@pytest.mark.long
 def test_a_half_started_lab_is_cleared_by_the_next_up(lab_state: Path) -> None:
     folder = lab_state / "lab" / "half"
     with up_to_a_broker("half", folder) as process:
@@ -282,6 +285,7 @@ def test_a_half_started_lab_is_cleared_by_the_next_up(lab_state: Path) -> None:
     assert processes_below(folder) == []
 
 
+@pytest.mark.long
 def test_down_needs_neither_java_nor_jars(
     start_lab: StartLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -293,6 +297,7 @@ def test_down_needs_neither_java_nor_jars(
     assert not (tmp_path / "empty").exists()
 
 
+@pytest.mark.long
 def test_the_first_broker_leaves_a_class_archive_for_the_next(
     start_lab: StartLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_jars_are_fetched_once(repository: Repository) -> None:
     assert jars[0].matches(paths[0])
 
 
+@pytest.mark.long
 def test_the_company_settings_may_come_from_the_environment(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_repository_that_is_not_there(repository: Repository) -> None:
         fetch([jar], find_java(), ivy_settings=repository.settings)
 
 
+@pytest.mark.long
 def test_many_at_once_fetch_each_jar_once(repository: Repository, tmp_path: Path) -> None:
     jars = [repository.publish(f"jar{number}") for number in range(5)]
     lines = [f"Jar({j.sha256!r}, {j.size}, {j.organisation!r}, {j.name!r}, '1.0')" for j in jars]

@@ -45,6 +45,7 @@ def outputs(lab: Lab, partition: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_killed_and_finished_by_the_plan(lab: Lab, tmp_path: Path) -> None:
     words = ("lab", "job", "--name", lab.name)
     app = lab.folder / "sales-pricer" / "sales-pricer.toml"

@@ -16,6 +16,7 @@ from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from eoctl.render.verdicts.evidence_words import evidence_words
 from recovery.diagnose.diagnosis import JudgedId
 from tests.kafka.diagnosing import judged
 from tests.kafka.test_silence import AT_ONCE
@@ -83,7 +84,7 @@ def test_a_marker_that_is_refused_again_since_somebody_wrote_with_its_epoch(
         assert (verdict.name, verdict.rule) == ("coordinator-fenced", "producer-epoch-above")
         assert verdict.remedy.action == "none"
         assert "restart-coordinator" in dict(verdict.remedy.refused)
-        assert "KAFKA-19999" in " ".join(e.text for e in verdict.evidence)
+        assert "KAFKA-19999" in " ".join(evidence_words(e) for e in verdict.evidence)
     lab.down()
 
 

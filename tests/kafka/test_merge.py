@@ -36,6 +36,7 @@ from tests.kafka.merging import (
     write_plain,
 )
 from tests.kafka.reading import Reading
+from tests.share import only_here
 
 
 @follows("docs/merge.md", "Merge logs")
@@ -128,7 +129,9 @@ def broken(order: list[Named], how: str, world: World) -> tuple[list[Named], dic
     }
 
 
-@pytest.mark.parametrize("how", ["hole", "repeat", "foreign", "absent"])
+@pytest.mark.parametrize(
+    "how", only_here(["hole", "repeat", "foreign", "absent"], "hole", "repeat")
+)
 def test_logs_that_are_not_true(lab1: Lab, topic: MakeTopic, how: str) -> None:
     world = World(lab1, topic)
     order = world.orders[0]
@@ -193,6 +196,7 @@ def test_the_tip_and_outputs_that_are_recorded_nowhere(lab1: Lab, topic: MakeTop
     assert "recorded nowhere" in ran.stderr
 
 
+@pytest.mark.long
 def test_entries_that_are_no_entries(lab1: Lab, topic: MakeTopic) -> None:
     world = World(lab1, topic, count=5)
     world.write_logs()
@@ -222,6 +226,7 @@ def test_what_retention_took_is_said(lab1: Lab, topic: MakeTopic) -> None:
     assert world.got == {0: []}
 
 
+@pytest.mark.long
 def test_empty_partitions(lab1: Lab, topic: MakeTopic) -> None:
     world = World(lab1, topic, partitions=2, count=0)
     planned = world.run("plan", "-o", "json")
@@ -231,6 +236,7 @@ def test_empty_partitions(lab1: Lab, topic: MakeTopic) -> None:
     assert world.got == {0: [], 1: []}
 
 
+@pytest.mark.long
 def test_names_that_are_hard(lab1: Lab, topic: MakeTopic) -> None:
     name = "-a_.b-" + "x" * 200
     world = World(lab1, topic, "coast", count=10, name=name)
@@ -243,6 +249,7 @@ def test_names_that_are_hard(lab1: Lab, topic: MakeTopic) -> None:
     assert "\x1b" not in ran.stderr
 
 
+@pytest.mark.long
 def test_records_that_spark_could_not_write(lab1: Lab, topic: MakeTopic) -> None:
     """Its refusal names this engine: no timestamp, and U+FFFD in the name of a header."""
     world = World(lab1, topic, count=3)
@@ -289,6 +296,7 @@ def test_a_read_only_context_sends_nothing(lab1: Lab, topic: MakeTopic, tmp_path
     assert world.got == {0: []}
 
 
+@pytest.mark.long
 def test_an_application_file(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Its store says where to begin."""
     world = World(lab1, topic)
@@ -305,6 +313,7 @@ def test_an_application_file(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Non
     assert world.got == world.expected
 
 
+@pytest.mark.long
 def test_an_application_that_stored_nothing_yet(
     lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -328,6 +337,7 @@ def test_an_application_that_stored_nothing_yet(
     assert len(other.got[0]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["without an id", "at the same time"])
 def test_outputs_that_cannot_be_one_applications(lab1: Lab, topic: MakeTopic, how: str) -> None:
     world = World(lab1, topic, count=10)
@@ -345,6 +355,7 @@ def test_outputs_that_cannot_be_one_applications(lab1: Lab, topic: MakeTopic, ho
     assert world.got == before
 
 
+@pytest.mark.long
 def test_verify_beside_a_running_application(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """While the log is read the application logs, writes and commits further."""
     world = World(lab1, topic, count=10)
@@ -384,6 +395,7 @@ def test_verify_beside_a_running_application(lab1: Lab, topic: MakeTopic, tmp_pa
     assert row.finding == "output-ahead"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["output", "log"])
 def test_retention_took_where_replays_began(lab1: Lab, topic: MakeTopic, what: str) -> None:
     """The refusal names the commit to go on with; with it each record comes once."""

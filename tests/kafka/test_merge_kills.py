@@ -82,7 +82,7 @@ def world(lab1: Lab) -> World:
 
 
 @pytest.mark.timeout(600)  # a run waits up to 30 s for the transaction of the one before
-@pytest.mark.parametrize("seed", range(kills(50, 2)))
+@pytest.mark.parametrize("seed", range(kills(50, 1)))
 def test_killed_anywhere(runs: Runs, world: World, topic: MakeTopic, seed: int) -> None:
     """An application committed, wrote some outputs more and died; then replays die as well."""
     draw = random.Random(seed)
@@ -109,6 +109,7 @@ def ended(world: World) -> list[str]:
     return [r["state"] for r in rows if r["scope"] == f"merge log {world.log}"]
 
 
+@pytest.mark.trust
 def test_another_plan_takes_the_place_of_a_dead_replay(
     runs: Runs, lab1: Lab, topic: MakeTopic
 ) -> None:
@@ -210,6 +211,7 @@ def wait_for(
         time.sleep(0.2)
 
 
+@pytest.mark.trust
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_follow_ends_cleanly(lab1: Lab, topic: MakeTopic, number: int) -> None:
     world = World(lab1, topic, count=10)
@@ -223,6 +225,7 @@ def test_follow_ends_cleanly(lab1: Lab, topic: MakeTopic, number: int) -> None:
     assert len(order) == 20
 
 
+@pytest.mark.trust
 def test_follow_ends_where_somebody_else_extends_the_log(lab1: Lab, topic: MakeTopic) -> None:
     """Even by an entry that is true: two orders of one log would be sent as one."""
     world = World(lab1, topic, count=3)
@@ -237,6 +240,7 @@ def test_follow_ends_where_somebody_else_extends_the_log(lab1: Lab, topic: MakeT
     assert world.got[0] == [world.records[entry] for entry in order]
 
 
+@pytest.mark.trust
 def test_where_following_goes_on_is_known_or_refused(lab1: Lab, topic: MakeTopic) -> None:
     """Of inputs that the rest of the log does not name. A record that was never merged and that
     retention took is no reason to go on without it."""
@@ -269,6 +273,7 @@ def test_where_following_goes_on_is_known_or_refused(lab1: Lab, topic: MakeTopic
     assert world.got == world.expected
 
 
+@pytest.mark.trust
 def test_follow_takes_all_partitions_at_once(lab1: Lab, topic: MakeTopic) -> None:
     """None of them ends, so none may wait until another has: one more than a replay takes."""
     count = AT_ONCE + 1
@@ -312,6 +317,7 @@ def test_a_zombie_is_fenced(lab1: Lab, topic: MakeTopic) -> None:
     assert world.got[0] == [world.records[entry] for entry in order]
 
 
+@pytest.mark.trust
 @pytest.mark.timeout(600)
 def test_brokers_die_in_the_middle(lab3: Lab, topic: MakeTopic) -> None:
     """It survives, or it ends with a sentence and the next one goes on."""

@@ -193,6 +193,7 @@ def test_outcomes_of_transactions_are_those_that_the_leader_tells(
     assert found == kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["killed", "frozen"])
 @pytest.mark.usefixtures("short")
 def test_a_follower_that_goes_is_replaced_by_the_leader(
@@ -215,6 +216,7 @@ def test_a_follower_that_goes_is_replaced_by_the_leader(
     assert reading.brokers == [FOLLOWER, LEADER]
 
 
+@pytest.mark.long
 def test_what_a_follower_does_not_have_yet_the_leader_gives(
     lab3: Lab, topic: MakeTopic, relay: Relay
 ) -> None:
@@ -243,6 +245,7 @@ def error_position(name: str) -> int:
     return 4 + 4 + 4 + 2 + 4 + 4 + 2 + len(name) + 4 + 4
 
 
+@pytest.mark.long
 def test_beyond_the_end_it_is_the_leader_who_says_so(
     lab3: Lab, topic: MakeTopic, relay: Relay
 ) -> None:
@@ -292,6 +295,7 @@ def test_what_a_follower_refuses_or_has_damaged_the_leader_gives(
     assert relay.sent(FETCH)[FOLLOWER] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("epoch", "end", "why"),
     [(0, 25, "from 25 on"), (-1, -1, "does not know the leader epoch")],
@@ -315,6 +319,7 @@ def test_what_the_leaders_log_has_not_is_not_taken_for_read(
     assert why in reading.ended.detail
 
 
+@pytest.mark.long
 def test_a_follower_is_left_and_named_again_after_a_while(
     lab3: Lab, topic: MakeTopic, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +334,7 @@ def test_a_follower_is_left_and_named_again_after_a_while(
     assert relay.sent(FETCH)[LEADER] > 5
 
 
+@pytest.mark.long
 def test_a_state_and_a_count_are_those_that_the_leader_gives(
     lab3: Lab, topic: MakeTopic, relay: Relay, tmp_path: Path
 ) -> None:

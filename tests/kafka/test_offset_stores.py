@@ -306,6 +306,7 @@ def test_an_answer_that_is_lost_is_looked_for(lab1: Lab, topic: MakeTopic, api: 
     relay.close()
 
 
+@pytest.mark.long
 def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
     """Frozen before: nothing was written. Frozen in between: nobody knows, and it says so."""
     name = topic(lab3, replicas=3)
@@ -493,6 +494,7 @@ def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
         read(opening(lab1, in_topic("no-such-topic", "d")))
 
 
+@pytest.mark.long
 def test_a_broker_that_freezes_before_the_record_comes(lab1: Lab, topic: MakeTopic) -> None:
     name, partition = compacted(lab1, topic, 1), TopicPartition("orders", 0)
     store = opening(lab1, in_topic(name, "k"), seconds=3)

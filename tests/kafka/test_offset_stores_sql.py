@@ -17,6 +17,7 @@ from recovery.shared.store_tables import SqlColumns, SqlStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 from tests.postgres import PASSWORD, Postgres, postgres
 from tests.relay import Relay
+from tests.share import only_here
 from tests.zookeeper import wait_for
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 3)
@@ -89,7 +90,7 @@ def test_json_columns_and_text_columns_hold_the_same(server: Postgres, admin: An
         change(store, (A, kept(store, position(A, 3)), None))
 
 
-@pytest.mark.parametrize("insert", [True, False])
+@pytest.mark.parametrize("insert", only_here([True, False], True))
 def test_of_several_writers_one_wins(server: Postgres, admin: Any, *, insert: bool) -> None:
     winner = race(store_in(server.url()), A, insert=insert)
     assert rows(admin) == [("enricher", *A, winner)]
@@ -191,6 +192,7 @@ def test_a_commit_that_is_answered_with_no(server: Postgres, admin: Any) -> None
     assert rows(admin) == [("enricher", *A, 1)]
 
 
+@pytest.mark.long
 def test_a_frozen_server_is_not_waited_for_and_not_written_later(
     server: Postgres, admin: Any
 ) -> None:

@@ -177,6 +177,7 @@ def is_multi(data: bytes) -> bool:
     return request_type(data) == MULTI
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["create", "set", "delete"])
 def test_cut_right_after_it_was_sent(server: Server, admin: Any, group: str, kind: str) -> None:
     """One node, one write; the look afterwards recognises its own."""
@@ -248,6 +249,7 @@ def test_nothing_is_sent_over_a_connection_that_was_interrupted(
     assert (data, stat.version) == (b"1", 0)
 
 
+@pytest.mark.long
 def test_a_frozen_server(tmp_path: Path, group: str) -> None:
     with serving(tmp_path / "server") as server:
         store = consumer(server.address, group, seconds=3)

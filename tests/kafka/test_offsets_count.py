@@ -269,6 +269,7 @@ def _wait_for_the_cleaner(lab: Lab, topic: str, number: int) -> None:
         time.sleep(0.5)
 
 
+@pytest.mark.long
 def test_a_leader_killed_midway_changes_nothing(lab3: Lab, topic: MakeTopic) -> None:
     name = topic(lab3, partitions=3, replicas=3)
 

@@ -36,6 +36,7 @@ from tests.kafka.planting import led_uncleanly
 from tests.kafka.state_oracle import Rebuilt
 from tests.kafka.test_state_compaction import CLEANED, configure
 
+pytestmark = pytest.mark.long
 BOTH, EXTRA, READ, OTHERS = 20, 30, 10, 40
 POSITION = BOTH + READ
 WAYS = ("once", "back")

@@ -123,6 +123,7 @@ def test_an_abort_is_done_when_readers_move_on(lab3: Lab, topic: MakeTopic) -> N
     assert held(lab3, orphan) == []
 
 
+@pytest.mark.long
 def test_an_unfinished_abort_of_another_transaction_is_not_carried_out(lab3: Lab) -> None:
     """Killed before it was sent; then another producer's abort is asked for on that partition."""
     [first] = break_(lab3, "orphan", hold=False)

@@ -20,6 +20,7 @@ from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence, many_remedies
 from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.operations.session.session import with_cluster
+from eoctl.render.verdicts.evidence_words import evidence_words
 from eoctl.settings.context import Connect, Context, resolve
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Judged
@@ -83,7 +84,7 @@ def verdicts_of(judged: Sequence[Judged]) -> object:
     return [
         (
             *(j.about, v.name, v.rule, v.mixed, v.samples, v.remedy.action),
-            [(e.code, plain(e.text), plain(dict(e.data))) for e in v.evidence],
+            [(e.code, plain(evidence_words(e)), plain(dict(e.data))) for e in v.evidence],
         )
         for j in judged
         if (v := j.verdict)

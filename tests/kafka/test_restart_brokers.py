@@ -123,6 +123,7 @@ def source(lab3: Lab, topic: MakeTopic) -> Input:
     return fill(lab3, topic(lab3, 2, 3), 2, 25)
 
 
+@pytest.mark.trust
 @pytest.mark.parametrize("run", BROKER_RUNS)
 def test_brokers_killed_in_between(
     lab3: Lab, topic: MakeTopic, tmp_path: Path, source: Input, run: int
@@ -243,6 +244,7 @@ def _in_the_end_refused(scene: Scene) -> Ran:
     return ran
 
 
+@pytest.mark.long
 def test_the_log_went_another_way(lab3: Lab, tmp_path: Path) -> None:
     """Stored in the first leader epoch, behind where that epoch ended."""
     first, second, _ = lab3.broker_ids

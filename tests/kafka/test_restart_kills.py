@@ -23,16 +23,11 @@ from tests.kafka.restarting import (
     outcome,
 )
 from tests.postgres import postgres
-from tests.share import share
+from tests.share import kills, only_here, share
 from tests.zookeeper import serving
 
 RECORDS = 25
-EACH = len(STRATEGIES)  # once each by default
-RUNS = [
-    pytest.param(run, marks=pytest.mark.long if run >= EACH else ())
-    for run in range(share(100, least=EACH))
-]
-STORE_RUNS = share(12, least=len(OTHER_STORES))
+RUNS = only_here(range(share(100, least=len(STRATEGIES))), 0, 3, 6, beyond="trust")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +72,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         yield {"postgres": database.url(), "zookeeper": zookeeper.address}
 
 
-@pytest.mark.parametrize("run", range(STORE_RUNS))
+@pytest.mark.parametrize("run", range(kills(12)))
 def test_killed_anywhere_with_its_pair_in_another_store(
     lab1: Lab,
     topic: MakeTopic,

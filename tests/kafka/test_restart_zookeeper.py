@@ -116,6 +116,7 @@ def test_two_hosts_at_once_write_once_and_undo_puts_it_back(crashed: Crashed) ->
     assert crashed.holds == (b"5", 2)
 
 
+@pytest.mark.trust
 def test_a_server_that_freezes_while_the_lock_is_asked_for(crashed: Crashed) -> None:
     """Nothing is written, then or when it wakes up."""
     frozen: list[int] = []

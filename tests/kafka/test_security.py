@@ -342,6 +342,7 @@ def test_nothing_is_logged_or_printed(
 LIFETIME = 10.0  # seconds, connections.max.reauth.ms below
 
 
+@pytest.mark.trust
 def test_sessions_are_renewed_before_they_end(start_lab: Callable[[LabSpec], Lab]) -> None:
     """Questions go on, several at once, past the session's end; not renewed, they are cut off."""
     lab = start_lab(

@@ -134,6 +134,7 @@ def _offsets(lab: Lab, topic: str, partition: int) -> tuple[int, int]:
             time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_kafkas_own_tool_reads_the_same_snapshot(lab: Lab, topic: MakeTopic) -> None:
     """DumpLogSegments on the snapshot of a cleanly stopped broker."""
     name = topic(lab)
@@ -210,6 +211,7 @@ def test_blocks_need_one_place(lab: Lab, tmp_path: Path) -> None:
         assert ran.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_zookeeper_that_is_gone(tmp_path: Path) -> None:
     env = environment(EOCTL_STATE_DIR=str(tmp_path))  # whose journal is empty
     ran = eoctl("producers", "--blocks", "--zookeeper", "127.0.0.1:1", env=env)

@@ -151,6 +151,7 @@ def test_no_short_answer_is_an_error_of_our_own(
     assert wrong == {}
 
 
+@pytest.mark.trust
 def test_no_short_answer_makes_a_live_transaction_one_to_abort(
     lab1: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

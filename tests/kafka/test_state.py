@@ -99,6 +99,7 @@ def test_the_state_is_that_of_a_dict(
     ]
 
 
+@pytest.mark.long
 def test_a_compacted_log(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Gaps, batches made sparse or empty, tombstones gone."""
     config = {
@@ -159,6 +160,7 @@ def test_a_secure_cluster(secure_lab: Lab, tmp_path: Path) -> None:
         assert not path.is_file() or secret.encode() not in path.read_bytes()
 
 
+@pytest.mark.long
 def test_one_cut_gives_one_state(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Also when what was open above it has been committed, and the log has grown."""
     name = topic(lab1, partitions=2, config=COMPACT)
@@ -194,6 +196,7 @@ def test_one_cut_gives_one_state(lab1: Lab, topic: MakeTopic, tmp_path: Path) ->
     assert now.digest == digest(dict_state(lab1, name, now.ends)[0])
 
 
+@pytest.mark.long
 def test_only_what_came_since(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """The same as a full rebuild; and a full one where that is not sure, which says why."""
     name = topic(lab1, partitions=2, config=COMPACT)
@@ -236,6 +239,7 @@ def test_only_what_came_since(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> No
     assert fourth.digest == second.digest
 
 
+@pytest.mark.long
 def test_what_is_not_provably_complete(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Log start above 0 on a compact-only topic; a policy that deletes."""
     # a finite time, yet longer than the records are old: the broker deletes none meanwhile
@@ -382,6 +386,7 @@ def test_what_does_not_fit_is_spilt(
     assert all(200 <= rows < 300 for rows in groups[:-1])
 
 
+@pytest.mark.long
 def test_a_cut_at_the_high_watermark_may_divide_too(
     lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:

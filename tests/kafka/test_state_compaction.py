@@ -76,6 +76,7 @@ def rebuilding(lab: Lab, topic: str, folder: Path, *words: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_a_tombstone_that_came_and_went_between_two_runs(
     lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:

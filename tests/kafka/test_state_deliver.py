@@ -177,6 +177,7 @@ def test_killed_at_a_step_the_same_command_ends_it(
     same(lab1, log, new)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kill_at", only_here(("begun", "deliver-committed-2"), "deliver-committed-2")
 )
@@ -197,6 +198,7 @@ def test_a_number_that_a_killed_run_left_pending_is_not_waited_for(
     assert left  # lived until here: what it left open was not ended by its own end
 
 
+@pytest.mark.long
 def test_killed_at_any_moment(lab1: Lab, topic: MakeTopic, state: tuple[str, str]) -> None:
     """A transaction that was cut short is aborted, and its rows come again, once."""
     log, folder = state
@@ -265,6 +267,7 @@ def test_refused(lab1: Lab, topic: MakeTopic, state: tuple[str, str], tmp_path: 
         assert "s3cret" not in wrong.stderr + wrong.stdout
 
 
+@pytest.mark.long
 def test_somebody_else_writes_between_two_attempts(
     lab1: Lab, topic: MakeTopic, state: tuple[str, str]
 ) -> None:
@@ -299,6 +302,7 @@ def test_a_folder_that_was_changed(
     assert high_watermark(lab1, new, 0) == 0
 
 
+@pytest.mark.long
 def test_a_rebuild_that_goes_on_into_a_topic(
     lab1: Lab, topic: MakeTopic, state: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -438,6 +442,7 @@ def test_without_the_right_to_write(secure_lab: Lab, tmp_path: Path) -> None:
     same(secure_lab, log, new, 1)
 
 
+@pytest.mark.long
 def test_states_that_a_topic_cannot_carry(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Attached offsets that only a deleted entry has, versions that a null ended, no timestamp."""
 

@@ -82,7 +82,7 @@ class Base:
         return {(topic, p): offset for topic, p, offset in rows}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=only_here(["sqlite", "postgresql"], "postgresql"))
 def base(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Base]:
     connection: Any
     if request.param == "sqlite":
@@ -211,6 +211,7 @@ def test_the_page_on_deliveries(it: Reading, lab1: Lab, topic: MakeTopic, tmp_pa
     assert Path("new/manifest.json").exists()
 
 
+@pytest.mark.long
 def test_upserted_and_replaced(lab1: Lab, base: Base, log: Log) -> None:
     (one, first, _), (two, second, _) = log.states
     planned = base.deliver(lab1, one, "-o", "json")
@@ -267,7 +268,7 @@ KILLS = (
 )
 
 
-@pytest.mark.parametrize(("kill_at", "words"), only_here(KILLS, KILLS[0], KILLS[-1]))
+@pytest.mark.parametrize(("kill_at", "words"), only_here(KILLS, KILLS[0]))
 def test_killed_at_a_step_the_same_command_ends_it(
     lab1: Lab, base: Base, log: Log, kill_at: str, words: tuple[str, ...]
 ) -> None:
@@ -334,6 +335,7 @@ def test_without_the_right(lab1: Lab, server: Postgres, log: Log, tmp_path: Path
         admin.execute("DROP ROLE reader")
 
 
+@pytest.mark.long
 def test_rows_of_somebody_else_meanwhile(lab1: Lab, server: Postgres, log: Log) -> None:
     """One that is added while the transaction is open comes after it, and is told."""
     with psycopg.connect(server.dsn(), autocommit=True) as admin:
@@ -365,6 +367,7 @@ def coast(key: bytes, upstream: int, state: bytes) -> tuple[bytes, bytes]:
     return struct.pack(">i", len(key)) + key, value
 
 
+@pytest.mark.long
 def test_a_coast_state_with_its_attached_offsets(
     lab1: Lab, topic: MakeTopic, base: Base, tmp_path: Path
 ) -> None:
@@ -400,6 +403,7 @@ def test_a_coast_state_with_its_attached_offsets(
     assert [(bytes(k), bytes(s), u, d) for k, s, u, d in rows] == expected
 
 
+@pytest.mark.long
 def test_the_stored_cut_is_compared_in_the_transaction(base: Base) -> None:
     """Another's cut, another's new row, a lock that was lost: nothing of it is written."""
     import pyarrow as pa

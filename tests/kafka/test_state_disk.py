@@ -106,6 +106,7 @@ def _is_whole(lab: Lab, changelog: str, folder: Path) -> None:
 LONG = [pytest.param(n, marks=pytest.mark.long) for n in (0, 100, *range(304, 352, 4))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [8, 240, *LONG])
 def test_a_full_disk(lab1: Lab, changelog: str, tmp_path: Path, left: int) -> None:
     with small_disk(tmp_path / "disk", "400k") as disk:
@@ -140,6 +141,7 @@ def test_failing_again_and_again_takes_no_more_room(
     assert max(used) <= 2, used
 
 
+@pytest.mark.long
 def test_a_file_that_may_not_grow(lab1: Lab, changelog: str, tmp_path: Path) -> None:
     """EFBIG instead of ENOSPC, also for what is spilt in ranges."""
     limit = ("prlimit", f"--fsize={100 << 10}")

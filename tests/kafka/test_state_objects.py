@@ -229,6 +229,7 @@ def test_a_killed_rebuild_goes_on(
     assert set(kept) <= set(objects.files)
 
 
+@pytest.mark.long
 def test_a_rebuild_killed_while_it_merges_goes_on(
     lab1: Lab, topic: MakeTopic, objects: Objects
 ) -> None:
@@ -264,6 +265,7 @@ def test_a_rebuild_killed_while_it_merges_goes_on(
     assert len(objects.files) == done
 
 
+@pytest.mark.long
 def test_what_a_dedup_has_seen_is_kept_there(
     lab1: Lab, topic: MakeTopic, objects: Objects, tmp_path: Path
 ) -> None:
@@ -297,6 +299,7 @@ def _tasks(objects: Objects) -> list[str]:
     return [name for name in objects.names() if name.startswith("tasks/")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("later", [pytest.param(0.0, marks=pytest.mark.long), 0.3])
 def test_of_two_rebuilds_at_once_one_wins(
     lab1: Lab, topic: MakeTopic, objects: Objects, later: float
@@ -321,6 +324,7 @@ def test_of_two_rebuilds_at_once_one_wins(
     objects.check(lab1, log)
 
 
+@pytest.mark.long
 def test_only_what_came_since(
     lab1: Lab, topic: MakeTopic, objects: Objects, tmp_path: Path
 ) -> None:
@@ -346,6 +350,7 @@ def test_only_what_came_since(
     assert SECRET not in spec + (job / "submit.txt").read_text()
 
 
+@pytest.mark.long
 def test_a_lost_answer_of_the_manifest(lab1: Lab, topic: MakeTopic, objects: Objects) -> None:
     log = topic(lab1, config=COMPACT)
     fill(lab1, log, seed=3, records=200, keys=30, partitions=1)

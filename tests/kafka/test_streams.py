@@ -51,13 +51,13 @@ RESTORES = 6
 """Tries at a restore that nothing interrupts; on a busy machine the group may rebalance."""
 
 CACHED = {"kv-cached", "window-cached", "session-cached"}
+pytestmark = pytest.mark.long
 VARIANTS = [
     pytest.param({"producer.compression.type": "lz4"}, id="lz4"),
-    pytest.param({}, id="plain", marks=pytest.mark.long),
+    pytest.param({}, id="plain"),
     pytest.param(
         {"producer.compression.type": "zstd", "dsl.store.format": "HEADERS"},
         id="zstd-headers",
-        marks=pytest.mark.long,
     ),
     pytest.param(
         {
@@ -65,12 +65,10 @@ VARIANTS = [
             "__iq.consistency.offset.vector.enabled__": "true",
         },
         id="gzip-offset-vector",
-        marks=pytest.mark.long,
     ),
     pytest.param(
         {"producer.compression.type": "snappy", "processing.guarantee": "at_least_once"},
         id="snappy-at-least-once",
-        marks=pytest.mark.long,
     ),
 ]
 

@@ -363,6 +363,7 @@ def task_rows(life: World) -> dict[str, set[tuple[bytes, bytes]]]:
 KILLS = ("begun", "deliver-store-0-totals", "deliver-made-0", "step-1-performed", "verified")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kill_at", only_here(KILLS, "deliver-made-0"))
 def test_killed_it_is_there_as_a_whole_or_not_at_all(
     changelogs: World, tmp_path: Path, kill_at: str

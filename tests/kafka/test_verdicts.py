@@ -157,6 +157,7 @@ def wait_until_it_leads_coordinators(lab: Lab, broker: int) -> None:
         time.sleep(0.5)
 
 
+@pytest.mark.long
 def test_a_moving_coordinator_never_makes_an_orphan(shaken: Lab) -> None:
     """Issue 4: scans while one broker after the other stops and starts, 20 transactions live.
 
@@ -248,6 +249,7 @@ def test_a_two_phase_transaction_is_left_to_its_system(
         lab.down()
 
 
+@pytest.mark.long
 def test_a_stuck_prepare_names_the_leader_that_is_missing(
     start_lab: Callable[[LabSpec], Lab],
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_group_that_nobody_runs(lab1: Lab, topic: MakeTopic, protocol: str) ->
     assert "start its process" in shown.text
 
 
+@pytest.mark.long
 def test_counting_in_many_rounds_gives_the_same_number(
     lab1: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

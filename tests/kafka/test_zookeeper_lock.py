@@ -21,6 +21,7 @@ from eoctl.stores.locks.zookeeper_session import Session
 from recovery.errors import RefusedError, UnreachableError, UsageError
 from tests.kafka.conftest import Printed
 from tests.relay import Relay
+from tests.share import only_here
 from tests.unit.cells import ACT, SET, Cells
 from tests.zookeeper import Server, free_port, request_type, serving, wait_for
 
@@ -121,6 +122,7 @@ def test_ours_of_a_session_that_was_lost_is_not_ours_yet(
     session.stop()
 
 
+@pytest.mark.trust
 def test_a_frozen_server_stops_the_writing(tmp_path: Path, scope: str) -> None:
     with serving(tmp_path / "server") as server:
         lock = take(server.address, scope)
@@ -199,6 +201,7 @@ def _child(function: Callable[..., None], *arguments: Any) -> BaseProcess:
     return process
 
 
+@pytest.mark.trust
 def test_a_killed_holder_is_waited_for_until_its_session_ends(
     server: Server, scope: str, tmp_path: Path
 ) -> None:
@@ -281,7 +284,7 @@ def test_the_way_changes_take_it(server: Server, scope: str, printed: Printed, a
     assert printed() == ""  # kazoo's own words never reach the terminal
 
 
-@pytest.mark.parametrize("how", ["frozen", "deleted"])
+@pytest.mark.parametrize("how", only_here(["frozen", "deleted"], "deleted", beyond="trust"))
 def test_no_step_is_sent_once_the_lock_is_unsure(tmp_path: Path, how: str) -> None:
     cells = Cells(tmp_path)
     with serving(tmp_path / "server") as server:

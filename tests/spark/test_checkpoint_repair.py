@@ -20,6 +20,7 @@ from recovery.restart.verify_rows import CheckpointFileRow
 from tests.docs.pages import follows
 from tests.kafka.command import eoctl
 from tests.kafka.reading import Reading
+from tests.share import only_here
 from tests.spark.test_checkpoint_state import PROVIDERS, everything, give, provider, source
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def goes_on(world: World, case: Case, copy: Path) -> None:
     assert [rows for _, rows in world.sent] == expected
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", only_here(HERE, HERE[0]))
 def test_goes_on_from_a_mended_copy(world: World, tmp_path: Path, name: str) -> None:
     answer, copy = mended(world, CASES[name], tmp_path)
     note = json.loads((copy / "eoctl-repair.json").read_text())

@@ -33,6 +33,7 @@ from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.reading import Reading
 from tests.kafka.state_oracle import producer
+from tests.share import only_here
 from tests.spark.rebuilding import context
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def sums(spark: "SparkSession", folder: Path, checkpoint: Path) -> None:
     run(source(spark, folder).groupBy("k").sum("v"), checkpoint)
 
 
-@pytest.fixture(scope="module", params=PROVIDERS)
+@pytest.fixture(scope="module", params=only_here(PROVIDERS, "rocksdb"))
 def summed(
     spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Path, list[Counter[str]]]:
@@ -158,6 +159,7 @@ def test_refuses_what_is_not_all_there(
         read(spark, checkpoint, tmp_path / "gone")
 
 
+@pytest.mark.long
 def test_compares_with_a_changelogs_state(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_what_a_container_is_granted(conf: dict[str, str], mib: int | None) -> N
     assert overhead(conf) == mib
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("default", "expected"),
     only_here(

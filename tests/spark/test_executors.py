@@ -58,6 +58,7 @@ def test_a_package_that_is_not_there(
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.long
 def test_another_python(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,11 +75,12 @@ NOT_SEEN_BACK = (
 BACK = "what executors write here is not seen by the process that publishes it"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mount", "said"),
     [
         (NOT_SEEN, "the executors do not see this folder as the job does"),
-        pytest.param(NOT_SEEN_BACK, BACK, marks=pytest.mark.long),
+        (NOT_SEEN_BACK, BACK),
     ],
     ids=["there", "back"],
 )
@@ -146,6 +148,7 @@ def test_a_task_that_is_refused_ends_the_others(spark: "SparkSession", tmp_path:
         executors.run(spark, misused, 1, sends=True)
 
 
+@pytest.mark.long
 def test_an_audits_task_that_is_refused_ends_the_others(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

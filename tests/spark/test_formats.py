@@ -112,9 +112,8 @@ def transactions(partition: int, encode: Encode) -> Iterator[tuple[bool, list[Re
         yield kept, records
 
 
-@pytest.mark.parametrize(
-    "form", ["coast", *(pytest.param(f, marks=pytest.mark.long) for f in FORMATS if f != "coast")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_format_in_ranges(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path, form: str
 ) -> None:

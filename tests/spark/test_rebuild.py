@@ -265,6 +265,7 @@ def _page(port: int, path: str) -> bytes:
             return error.read()
 
 
+@pytest.mark.long
 def test_explain_shows_no_secret(spark: "SparkSession", secure_lab: Lab) -> None:
     from eoctl.kafka.connection.access import Access
 
@@ -420,6 +421,7 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
     assert asked == []  # two engines are asked for: nothing is chosen
 
 
+@pytest.mark.long
 def test_what_is_missing_is_one_sentence(lab1: Lab, changelog: str, tmp_path: Path) -> None:
     words = (
         *("state", "rebuild", changelog, "--format", "plain", "--at", "lso"),

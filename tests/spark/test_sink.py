@@ -81,6 +81,7 @@ def test_rerun_of_a_batch_sends_nothing_and_the_next_batch_follows(
     assert values(lab1, name) == expected(0, 2600)
 
 
+@pytest.mark.long
 def test_a_marker_that_a_killed_run_left_pending_is_not_waited_for(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_marker_that_a_killed_run_left_pending_is_not_waited_for(
     assert left  # lived until here: what it left open was not ended by its own end
 
 
+@pytest.mark.long
 def test_batches_with_an_empty_partition_end(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -128,6 +130,7 @@ def test_batches_with_an_empty_partition_end(
     ]
 
 
+@pytest.mark.long
 def test_frames_that_spark_knows_to_be_empty(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -190,6 +193,7 @@ def test_records_keep_their_parts(
     assert message.timestamp()[1] == 1767323045678
 
 
+@pytest.mark.long
 def test_workers_killed_while_they_write(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -260,6 +264,7 @@ def _run_and_kill(
         thread.join()
 
 
+@pytest.mark.long
 def test_two_runs_of_one_batch_at_once(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -364,6 +369,7 @@ class CommittedFirst(Rival):
         return row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("order", "times"), [(Rival, 1), (CommittedFirst, 2)])
 def test_init_before_committed_and_the_other_way_round(
     lab1: Lab, work: Work, order: type[Rival], times: int
@@ -383,6 +389,7 @@ def test_init_before_committed_and_the_other_way_round(
     assert values(lab1, work.topic) == Counter({str(n).encode(): times for n in range(1000)})
 
 
+@pytest.mark.long
 def test_fenced_attempt_takes_over_when_nobody_ends_the_batch(lab1: Lab, work: Work) -> None:
     zombie = Zombie(work)
     answers: list[dict[str, int]] = []
@@ -416,6 +423,7 @@ def forget_markers(lab: Lab, job: str) -> None:
         future.result(20)
 
 
+@pytest.mark.long
 def test_refusals(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     name = topic(lab1, 1)
 
@@ -610,6 +618,7 @@ def test_another_driver_may_fence_the_renewal(
         assert rivals == []  # fenced, as before
 
 
+@pytest.mark.long
 def test_batch_numbers_that_come_again_in_another_run_are_refused(
     spark: "SparkSession",
     lab1: Lab,

@@ -101,6 +101,7 @@ def sent(
     return write_exactly_once(frame, topic=name, batch=batch, **{"job": name, **where, **options})
 
 
+@pytest.mark.long
 def test_batches_staged_in_a_storage_that_fails(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
 ) -> None:
@@ -124,6 +125,7 @@ def test_batches_staged_in_a_storage_that_fails(
     assert sorted(second.names()) == sorted(["done.json", "manifest.json", *listed])
 
 
+@pytest.mark.long
 def test_what_cannot_be_removed_stays_for_the_next_batch(
     spark: "SparkSession",
     lab1: Lab,
@@ -194,6 +196,7 @@ def test_workers_killed_while_the_storage_fails(
     assert values(lab1, name) == rows
 
 
+@pytest.mark.long
 def test_a_rebuild_there_tells_how_far_it_is(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
 ) -> None:
@@ -246,6 +249,7 @@ def test_a_rebuild_there_tells_how_far_it_is(
     assert engines[0].counters.bytes == max(size for _, _, size in seen) > 0
 
 
+@pytest.mark.long
 def test_a_storage_that_writes_over_what_may_only_be_created_is_refused(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, store: Store, executors_see: None
 ) -> None:

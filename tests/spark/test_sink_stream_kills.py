@@ -224,9 +224,8 @@ def survive(world: World, run: Callable[[bool], str | None]) -> Counter[str]:
 SEEDS = 30
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=[pytest.mark.long] if s else []) for s in range(SEEDS)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_is_lost_and_nothing_doubled(
     request: pytest.FixtureRequest, lab1: Lab, topic: MakeTopic, tmp_path: Path, seed: int
 ) -> None:

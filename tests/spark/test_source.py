@@ -192,6 +192,7 @@ def test_headers_only_counts_without_opening(spark: "SparkSession", filled: str)
     assert {r.codec for r in found if r.outcome == "none" and not r.is_control} == {"zstd"}
 
 
+@pytest.mark.long
 def test_two_filtered_actions_after_an_append_read_the_same_cut(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, filled: str
 ) -> None:
@@ -269,6 +270,7 @@ def _cut(lab: Lab, topic: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_our_own_error_in_a_task_comes_home_as_what_it_is(spark: "SparkSession") -> None:
     """Not as the end of a stack trace: bytes that are damaged, met while a column is made."""
 
@@ -288,6 +290,7 @@ def test_our_own_error_in_a_task_comes_home_as_what_it_is(spark: "SparkSession")
     assert found.value.sentence == "t:0 at 5: its headers are malformed"
 
 
+@pytest.mark.long
 def test_one_action_s_filters_take_nothing_from_the_next(
     spark: "SparkSession", filled: str
 ) -> None:

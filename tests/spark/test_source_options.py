@@ -275,6 +275,7 @@ def test_read_committed_ends_at_an_open_transaction(lab1: Lab, prefix: str) -> N
         read(lab1, given)
 
 
+@pytest.mark.long
 def test_columns_that_have_a_value_in_every_row_are_not_nullable(
     spark: "SparkSession", lab1: Lab, prefix: str
 ) -> None:
@@ -293,6 +294,7 @@ def test_more_tasks(spark: "SparkSession", lab1: Lab, prefix: str) -> None:
         assert frame.rdd.getNumPartitions() >= least
 
 
+@pytest.mark.long
 def test_records_deleted_since_load(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, prefix: str
 ) -> None:

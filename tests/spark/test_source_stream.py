@@ -117,6 +117,7 @@ def ends(progress: dict[str, Any]) -> list[int]:
     return [one["partitions"][p]["offset"] for p in sorted(one["partitions"])]
 
 
+@pytest.mark.long
 def test_a_stream_gives_what_a_plain_consumer_reads(query: Query, lab1: Lab) -> None:
     """Never past the last stable offset, in batches that keep the limit, and in new partitions."""
     from confluent_kafka.admin import AdminClient, NewPartitions
@@ -148,6 +149,7 @@ def test_a_stream_gives_what_a_plain_consumer_reads(query: Query, lab1: Lab) -> 
     assert [p.name for p in staged.iterdir()] == ["batch-3"]
 
 
+@pytest.mark.long
 def test_topics_made_anew_and_deleted_records_are_refused(query: Query, lab1: Lab) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -212,6 +214,7 @@ def test_offsets_of_another_log_are_refused(
     assert values(lab1, f"{query.topic}-out").total() == 40
 
 
+@pytest.mark.long
 def test_what_a_stream_refuses(query: Query, lab1: Lab) -> None:
     """When it starts: at load Spark does not tell a stream from a batch."""
     cases = {

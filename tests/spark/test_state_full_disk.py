@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [10**9, pytest.param(150, marks=pytest.mark.long)])
 def test_a_full_disk(spark: "SparkSession", lab1: Lab, tmp_path: Path, most: int) -> None:
     """Whole, and in ranges whose runs are spilt first."""
@@ -48,6 +49,7 @@ def test_a_full_disk(spark: "SparkSession", lab1: Lab, tmp_path: Path, most: int
         assert {path.name for path in output.glob("data/*/*")} == listed
 
 
+@pytest.mark.long
 def test_a_full_disk_while_a_sink_stages(spark: "SparkSession", lab1: Lab, tmp_path: Path) -> None:
     """What could not be staged whole takes no room, however often it is tried; nothing is sent."""
     from confluent_kafka.admin import AdminClient, NewTopic

@@ -1,7 +1,5 @@
 """Labs for the dashboard's tests, and the settings that make a screen the same everywhere."""
 
-import os
-
 import pytest
 
 from tests.kafka.conftest import lab_state, start_lab
@@ -22,7 +20,7 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """No colours forced or forbidden by whoever runs the tests."""
     for name in ("NO_COLOR", "COLORTERM", "TEXTUAL_THEME", "TEXTUAL"):
         monkeypatch.delenv(name, raising=False)
-    os.environ.setdefault("TERM", "xterm-256color")
+    monkeypatch.setenv("TERM", "xterm-256color")
 
 
 @pytest.fixture

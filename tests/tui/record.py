@@ -39,7 +39,8 @@ from recovery.values import replace
 from tests.kafka.merging import World
 from tui.feed.asking import LiveFeed
 from tui.feed.frame import Frame
-from tui.feed.recording import Writer, read
+from tui.feed.recording import read
+from tui.feed.writer import Writer
 from tui.unattended import follow_worst
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"

@@ -4,6 +4,7 @@ import asyncio
 import shlex
 from collections.abc import Sequence
 
+import pytest
 from textual.pilot import Pilot
 
 from eoctl.lab.breaks import break_
@@ -143,6 +144,7 @@ def test_before_the_first_answer_it_says_whom_it_asks() -> None:
     run(test)
 
 
+@pytest.mark.long
 def test_names_are_taken_as_a_shell_takes_them() -> None:
     feed = CountingFeed()
 
@@ -250,6 +252,7 @@ def test_a_cluster_that_does_not_answer_is_no_healthy_one() -> None:
     assert "no finding" not in data.empty
 
 
+@pytest.mark.long
 def test_doctor_on_a_lab(start_lab: StartLab) -> None:
     """It finds what the lab's own setting breaks, and says which name nothing has."""
     lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))

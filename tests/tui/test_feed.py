@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +17,17 @@ import pytest
 from eoctl.cli.main import run as main
 from eoctl.operations.dashboard.collection import Collection
 from eoctl.operations.dashboard.snapshot import Snapshot
+from recovery.answers import Answer
 from recovery.errors import Exit, IncompleteError, UnreachableError
 from recovery.values import replace
-from tests.tui.driving import recording, run, running, text_of, until
+from tests.kafka.command import environment
+from tests.share import only_here
+from tests.tui.driving import lines_of, recording, run, running, text_of, until
+from tests.tui.test_doctor import CountingFeed, rounds
 from tui.app import Dashboard
 from tui.feed.asking import AskingFeed, Feed
-from tui.feed.recording import Writer
 from tui.feed.replay import ReplayFeed
+from tui.feed.writer import Writer
 from tui.fixed_lines import head_lines
 from tui.screens.views import OVERVIEW
 from tui.unattended import follow_worst, recorded
@@ -82,7 +87,7 @@ def test_a_feed_that_is_cancelled_by_something_else_says_that_it_ended(tmp_path:
 
 
 def test_the_first_line_says_that_it_records_and_how_large_the_file_is(tmp_path: Path) -> None:
-    """Never while nothing is recorded: before the first snapshot, paused, after a failure."""
+    """Not while nothing is recorded: before the first snapshot, and paused."""
     feed = AskingFeed(1.0, ascii_only=False)
 
     def first_line(*, paused: bool = False) -> str:
@@ -98,7 +103,7 @@ def test_the_first_line_says_that_it_records_and_how_large_the_file_is(tmp_path:
     (tmp_path / "kept.jsonl").unlink()
     with pytest.raises(IncompleteError):
         feed.writer.add(Snapshot(title="x", taken_at=2))
-    assert "RECORDING" not in first_line()
+    assert "RECORDING ENDED" in first_line()
     feed.writer.close()
 
 
@@ -114,6 +119,13 @@ def test_a_recording_ends_if_its_file_is_replaced_or_its_disk_nearly_full(
     assert not kept.read_bytes()
     (tmp_path / "away").replace(kept)
     writer.add(empty)
+    with monkeypatch.context() as failing:
+        failing.setattr(writer, "_file", Path("/dev/full").open("w"))  # noqa: SIM115 - closed below
+        failing.setattr(writer, "_check", lambda: None)
+        with pytest.raises(IncompleteError, match="has ended: No space left on device"):
+            writer.add(empty)
+        with suppress(OSError):
+            writer._file.close()
     for blocks, ends in ((2**16, False), (2**16 - 1, True)):  # of 4096 bytes: 256 MiB
         free = SimpleNamespace(f_bavail=blocks, f_frsize=4096)
         monkeypatch.setattr(os, "fstatvfs", lambda _, free=free: free)
@@ -121,6 +133,57 @@ def test_a_recording_ends_if_its_file_is_replaced_or_its_disk_nearly_full(
             writer.add(empty)
     writer.close()
     assert len(kept.read_bytes().splitlines()) == 3, "the header and two snapshots"
+
+
+class Ended(AskingFeed):
+    """Records one answer, then ends by itself once `before` was called."""
+
+    def __init__(self, before: Callable[[], object]) -> None:
+        super().__init__(1.0, ascii_only=False)
+        self._before = before
+
+    def collection(self) -> Collection:
+        assert self.writer is not None
+        self.writer.add(Snapshot(title="", taken_at=1, partitions=Answer("lso", None, 1, ())))
+        self._before()
+        raise UnreachableError("it has ended")
+
+
+def test_a_recording_is_called_replayable_only_where_its_file_still_is(tmp_path: Path) -> None:
+    def ended(name: str, before: Callable[[], object]) -> str:
+        with pytest.raises(IncompleteError) as raised:
+            record(Ended(before), tmp_path / name)
+        return raised.value.sentence
+
+    other = tmp_path / "other"
+    other.touch()
+    assert "can be replayed" in ended("kept", lambda: None)
+    assert "can be replayed" not in ended("replaced", lambda: other.replace(tmp_path / "replaced"))
+    assert "can be replayed" not in ended("gone", (tmp_path / "gone").unlink)
+
+
+def test_with_a_display_only_the_recording_ends_and_that_is_said_once(tmp_path: Path) -> None:
+    feed = CountingFeed()
+    feed.writer = Writer(tmp_path / "kept")
+
+    async def test() -> None:
+        async with running(feed) as (app, pilot):
+            await until(pilot, lambda: "RECORDING " in text_of(app))
+            (tmp_path / "kept").unlink()
+            says = (
+                "the recording was deleted, moved or replaced, and has ended; the dashboard goes on"
+            )
+            await until(pilot, lambda: says in text_of(app))
+            assert "RECORDING ENDED" in lines_of(app)[0]
+            await rounds(pilot, feed, 3)
+            assert not app.failed
+            await pilot.press("2")
+            await rounds(pilot, feed, 3)
+            assert "the recording was deleted" not in text_of(app)
+            assert "RECORDING ENDED" in lines_of(app)[0]
+
+    run(test)
+    assert not feeds()
 
 
 def test_the_page_of_the_worst_finding_is_recorded_though_another_row_is_first() -> None:
@@ -141,14 +204,17 @@ def test_the_page_of_the_worst_finding_is_recorded_though_another_row_is_first()
     run(test)
 
 
-@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.long
+@pytest.mark.parametrize("ends", only_here([signal.SIGTERM, signal.SIGHUP], signal.SIGTERM))
 def test_a_recorder_whose_cluster_never_answers_says_so_at_once_and_at_its_end(
     ends: signal.Signals, tmp_path: Path
 ) -> None:
     where = ["--bootstrap-server", "127.0.0.1:1", "--timeout", "2s"]
     words = [*where, "tui", "--headless", "--interval", "1s", "--record", str(tmp_path / "kept")]
     eoctl = [sys.executable, "-m", "eoctl", *words]
-    with subprocess.Popen(eoctl, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    env = environment(EOCTL_STATE_DIR=str(tmp_path))  # other tests' changes are not spoken of
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(eoctl, stdin=null, stderr=pipe, env=env) as process:
         assert process.stderr is not None
         assert b"recording into" in process.stderr.readline()
         assert b"127.0.0.1:1" in process.stderr.readline()

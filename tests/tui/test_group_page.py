@@ -12,7 +12,8 @@ from eoctl.operations.dashboard.snapshot import Snapshot
 from eoctl.render.columns.commits import COMMITS
 from eoctl.settings.context import Context
 from recovery.answers import Answer
-from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, newest_of, with_earlier
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, with_earlier
+from recovery.inspect.commits.newest import newest_of
 from recovery.row import ErrorRow
 from recovery.values import replace
 from tests.tui.driving import lines_of, recording, run, running, text_of, until

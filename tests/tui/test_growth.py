@@ -1,5 +1,7 @@
 """What grows, in the dashboard: the rows of the commands, asked only when the screens open."""
 
+import pytest
+
 from eoctl.lab.breaks import break_
 from eoctl.lab.record import LabSpec
 from eoctl.operations.dashboard.snapshot import Snapshot
@@ -128,6 +130,7 @@ def test_producers_by_each_kind() -> None:
     assert all(cell.isprintable() for row in rows for cell in row.cells)
 
 
+@pytest.mark.long
 def test_growth_on_a_lab(start_lab: StartLab) -> None:
     """The rows are those that the commands print."""
     lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))

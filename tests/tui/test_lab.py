@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from textual.pilot import Pilot
@@ -243,6 +244,7 @@ def test_ends_are_at_least_and_at_most_what_a_producer_did(start_lab: StartLab) 
     run(test)
 
 
+@pytest.mark.long
 def test_broker_killed_stays_alive_goes_stale_and_recovers(start_lab: StartLab) -> None:
     lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
     break_(lab, "open", topic="well")

@@ -11,6 +11,7 @@ from eoctl.render.tables import CellKind, Column
 from eoctl.render.width import cells
 from recovery.errors import UsageError
 from recovery.times import rfc3339
+from tests.share import only_here
 from tests.tui.driving import RECORDINGS, lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.commands import number_at
@@ -139,6 +140,7 @@ def test_what_is_no_tab_and_no_left_button_presses_nothing() -> None:
     run(test)
 
 
+@pytest.mark.long
 def test_a_click_beside_a_line_that_is_typed_types_nothing_there() -> None:
     async def test() -> None:
         async with running(recording("orders")) as (app, pilot):
@@ -159,7 +161,7 @@ def test_a_click_beside_a_line_that_is_typed_types_nothing_there() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("size", [(60, 16), (20, 5)])
+@pytest.mark.parametrize("size", only_here([((60, 16),), ((20, 5),)], ((60, 16),)))
 def test_a_small_terminal_is_clicked_everywhere(size: tuple[int, int]) -> None:
     async def test() -> None:
         async with running(recording("incident"), size) as (app, pilot):
@@ -201,6 +203,7 @@ def test_a_recording_is_scrubbed_on_its_time_axis() -> None:
     run(test)
 
 
+@pytest.mark.long
 def test_the_axis_in_ascii() -> None:
     async def test() -> None:
         feed = ReplayFeed(RECORDINGS / Path("incident.jsonl"), still=True, ascii_only=True)

@@ -14,7 +14,8 @@ from recovery.values import replace
 from tests.tui.driving import RECORDINGS, recording, run, running, until
 from tui.app import Dashboard
 from tui.feed.frame import Builder, Frame
-from tui.feed.recording import Writer, read
+from tui.feed.recording import read
+from tui.feed.writer import Writer
 from tui.screens.pages import why_page
 from tui.widgets.lines import plain
 

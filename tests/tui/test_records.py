@@ -15,7 +15,7 @@ from tests.kafka.conftest import made_topic
 from tests.tui.driving import lines_of, run, running, text_of, until
 from tests.tui.test_lab import StartLab
 from tui.feed.asking import LiveFeed
-from tui.feed.recording import Writer
+from tui.feed.writer import Writer
 from tui.screens.records import Records
 
 HOSTILE = b"\x1b[31m[/x]"

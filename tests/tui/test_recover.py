@@ -153,6 +153,7 @@ def test_marked_orphans_are_aborted_by_one_plan(lab: Lab) -> None:
     assert [lso == hw for lso, hw in ends] == [True, True, False]
 
 
+@pytest.mark.long
 def test_leaving_while_a_change_is_made_asks(lab: Lab) -> None:
     name = fresh("asks")
     break_(lab, "orphan", topic=name, partition=0)
@@ -230,6 +231,7 @@ def test_a_restart_is_planned_applied_verified_and_undone(lab: Lab) -> None:
     run(test)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("swift_jvms")
 def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) -> None:
     name = filled(lab, fresh("changelog"), 3000, os.urandom(500))
@@ -274,6 +276,7 @@ def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) 
     assert not list(tmp_path.glob("state/manifest.json"))
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_looked_at(lab: Lab) -> None:
     """Each transaction with its fate, as the command tells it; a path that is none is one line."""
     truths = break_(lab, "checkpoint", count=2)
@@ -303,6 +306,7 @@ def test_a_checkpoint_is_looked_at(lab: Lab) -> None:
         eoctl("txn", "fence", name, "--owner-is-gone", "--execute", "--yes", *FAST, lab=lab)
 
 
+@pytest.mark.long
 def test_a_merge_log_is_looked_at_and_replayed(
     lab: Lab, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -363,6 +367,7 @@ def test_a_merge_log_is_looked_at_and_replayed(
     assert world.got == world.expected
 
 
+@pytest.mark.long
 def test_a_bundle_is_opened_and_nothing_can_be_changed(lab: Lab, tmp_path: Path) -> None:
     name = fresh("kept")
     [truth] = break_(lab, "orphan", topic=name, partition=0)

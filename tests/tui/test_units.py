@@ -25,8 +25,9 @@ from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
 from tui.board.samples import MOST as MOST_SAMPLES
 from tui.feed.frame import Builder
-from tui.feed.recording import Recording, Writer, read
+from tui.feed.recording import Recording, read
 from tui.feed.replay import uncollected
+from tui.feed.writer import Writer
 from tui.screens.change import _outcome_lines
 from tui.screens.views import VIEWS
 from tui.widgets.table_state import Filter, TableState
@@ -44,7 +45,7 @@ def shifted(s: Snapshot, by_ms: int) -> Snapshot:
     return replace(s, taken_at=s.taken_at + by_ms, **parts)
 
 
-COLUMN = Column("name", "NAME", "name", widths=(8, 8, 8), letter="N", grow=1)
+COLUMN = Column("name", "NAME", "name", usual=8, letter="N", grow=1)
 
 
 def rows_of(*names: str) -> TableData:
@@ -115,8 +116,8 @@ def test_no_name_is_cut_while_a_number_has_blanks(view: object, width: int) -> N
 @pytest.mark.parametrize("names", [1, 2, 4, 9])
 def test_of_a_few_names_none_is_cut_beside_blanks(names: int) -> None:
     columns = (
-        Column("name", "NAME", "name", widths=(5, 5, 5)),
-        Column("held", "HELD", "number", widths=(20, 20, 20)),
+        Column("name", "NAME", "name", usual=5),
+        Column("held", "HELD", "number", usual=20),
     )
     long = "n" * 29
     rows = [TableRow(f"{n}", ("a" if n else long, "7"), ()) for n in range(names)]
@@ -126,8 +127,8 @@ def test_of_a_few_names_none_is_cut_beside_blanks(names: int) -> None:
 
 def test_columns_stay_as_wide_as_they_were() -> None:
     columns = (
-        Column("name", "NAME", "name", widths=(10, 10, 10)),
-        Column("held", "HELD", "number", widths=(5, 5, 5)),
+        Column("name", "NAME", "name", usual=10),
+        Column("held", "HELD", "number", usual=5),
     )
 
     def data(name: str, held: str) -> TableData:
@@ -310,6 +311,7 @@ def test_the_cursor_is_found_where_it_is() -> None:
     assert state.cursor_index == 0
 
 
+@pytest.mark.long
 def test_memory_stays_bounded_over_eight_hours() -> None:
     """2,880 snapshots (a share of them, further apart): every ring turns over many times."""
     number = share(8 * 3600 // 10)

@@ -4,8 +4,8 @@
 The seam is the one of every operation: eoctl.operations.change.steps.Operation. CELLS names the
 file; each write is also appended to FILE.log, so that a test sees a write that was sent twice.
 CELL_TROUBLE, of words `WORD:CELL`, makes trouble at a cell: lose the answer, refuse, ignore the
-write, write half of it, wait before it or pause after it, be blind when it is read; zombie: cell a
-is overwritten during it.
+write, write half of it, wait before it or pause after it, be blind when it is read, report that it
+may not be written; zombie: cell a is overwritten during it.
 """
 
 import asyncio
@@ -78,6 +78,10 @@ class CellOperation:
         found = {step.target: {"value": now.get(step.target)} for step in steps}
         half = {name for name, fact in found.items() if fact["value"] == HALF}
         return {n: self._expected[n] if n in half else fact for n, fact in found.items()}
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        if ungranted := [step.target for step in steps if trouble("ungranted", step.target)]:
+            raise RefusedError(f"WRITE on {ungranted[0]} is not granted", remedy="grant WRITE")
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         if trouble("refuse", step.target):

@@ -18,6 +18,7 @@ from recovery.facts import (
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample
+from recovery.values import Reason
 from recovery.watch.check_rules import Observed
 
 NOW = 1_700_000_000_000
@@ -57,7 +58,7 @@ def judged(
         verdict,
         "rule",
         (),
-        nothing("nothing"),
+        nothing(Reason("no-rule")),
         age_seconds=age,
         age_clock=None if age is None else "coordinator",
     )

@@ -9,11 +9,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from eoctl.host.clock import now_ms
+from recovery.errors import IncompleteError
 from recovery.values import replace
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from eoctl.settings.context import Context
     from recovery.inspect.observation import Settings
     from tui.feed.frame import Builder, Frame
-    from tui.feed.recording import Writer
+    from tui.feed.writer import Writer
 
 INTERVALS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 LEAST_SHARE = 20  # each of two rounds waits so many times its cost: 10% together
@@ -77,7 +78,10 @@ ONCE = ("doctor", "growth", "commits")
 
 
 class AskingFeed:
-    """Asks a collection in a thread. writer: set before the start, keeps every snapshot."""
+    """Asks a collection in a thread. writer: set before the start, keeps every snapshot.
+
+    only_records: it ends with its recording; else it goes on without.
+    """
 
     replay = False
     label = ""
@@ -86,6 +90,7 @@ class AskingFeed:
         self.interval = interval
         self.next_look: int | None = None
         self.writer: Writer | None = None
+        self.only_records = False
         self.ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
         self._paused = False
@@ -188,13 +193,11 @@ class AskingFeed:
         from tui.feed.frame import Builder
 
         collection = self._collection = self.collection()
-        writer = self.writer
         state = _State(collection.empty(), Builder(ascii_only=self.ascii_only))
 
         def done(kind: str, finished: "Round", period: float | None) -> None:
             snapshot = state.take(kind, finished, period)
-            if writer is not None:
-                writer.add(snapshot)
+            self._record(snapshot)
             post(state.builder.frame(snapshot))
 
         def wants() -> Wants:
@@ -216,6 +219,12 @@ class AskingFeed:
             )
         finally:
             collection.close()
+
+    def _record(self, snapshot: "Snapshot") -> None:
+        """Keep a snapshot. Raises IncompleteError if it cannot be kept and nothing else is done."""
+        if self.writer is not None and not self.writer.ended:
+            with nullcontext() if self.only_records else suppress(IncompleteError):
+                self.writer.add(snapshot)
 
     async def _examine(self, collection: "Collection", done: Callable[["Round"], None]) -> None:
         """Ask doctor, count, or read commits when a screen opens, and when a key asks there."""

@@ -1,30 +1,26 @@
-"""Keep snapshots in a file and read them back: JSON lines, a header and then one snapshot each.
+"""Read a recording: JSON lines, a header and then one snapshot each, as writer.py writes them.
 
 Compact: rows are lists in the order of their model's fields, and a part that equals the one in the
 line before is written as `=`. So reading a line requires the lines before it.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from json.decoder import JSONArray  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
-from msgspec import to_builtins
 from msgspec.structs import astuple
 
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
-from eoctl.render.words import size as words_of
 from recovery.answers import Answer
 from recovery.change.job_rows import JobRow
 from recovery.change.journal_rows import JournalEventRow, JournalRow, PlanFileRow
 from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
 from recovery.diagnose.why_rows import WhyRow
 from recovery.doctor.doctor_rows import DoctorRow
-from recovery.errors import IncompleteError, UsageError
+from recovery.errors import UsageError
 from recovery.inspect.cluster_rows import (
     BrokerRow,
     HistoryRow,
@@ -66,113 +62,13 @@ MODELS: Mapping[str, type[Row]] = {
     "txn-list-summary": TxnSummaryRow,
 }
 """By the schema of the answer; one without rows needs none."""
-_PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)
+PLAIN = tuple(name for name in Snapshot.__struct_fields__ if name not in PARTS)
 SAME = "="
-
-
-RESERVE = 256 * 2**20
-"""Bytes that a recording leaves free on its disk: others write there, too."""
-
-
-class Writer:
-    """Appends snapshots to a new file. Raises UsageError if the file cannot be created.
-
-    size: bytes written. snapshots: how many; answered: of these, those with the cluster's newest
-    answer. recording: False before the first snapshot, and once it failed or was closed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = self.snapshots = self.answered = 0
-        self.recording = False
-        try:
-            self._file: TextIO = path.open("x", encoding="ascii")
-        except OSError as error:
-            raise UsageError(
-                f"cannot be written: {error.strerror}", where=str(path), remedy="name a new file"
-            ) from None
-        self._last: Snapshot | None = None
-        self._write({"schema": SCHEMA})
-
-    def add(self, snapshot: Snapshot) -> None:
-        """Write one snapshot and flush it: what was seen must survive a crash.
-
-        Raises IncompleteError if the file is no longer at its path, or the disk is nearly full.
-        """
-        self.recording = False
-        self._check()
-        self._write(packed(snapshot, self._last))
-        self._last = snapshot
-        self.snapshots += 1
-        self.answered += snapshot.partitions is not None and not snapshot.silent
-        self.recording = True
-
-    def close(self) -> None:
-        self.recording = False
-        with suppress(OSError):  # `add` has raised it: each snapshot is flushed there
-            self._file.close()
-
-    def _check(self) -> None:
-        number = self._file.fileno()
-        try:
-            there = os.path.samestat(self.path.stat(), os.fstat(number))
-        except (FileNotFoundError, NotADirectoryError):
-            there = False
-        except OSError:
-            there = True  # a path that cannot be looked up is not gone; a write that fails says so
-        where = str(self.path)
-        if not there:
-            raise IncompleteError(
-                "the recording was deleted, moved or replaced, and has ended",
-                where=where,
-                remedy="record into a new file",
-            )
-        disk = os.fstatvfs(number)
-        if disk.f_bavail * disk.f_frsize < RESERVE:
-            raise IncompleteError(
-                f"the recording has ended: less than {words_of(RESERVE)} are free on its disk",
-                where=where,
-                remedy="make space, and record into a new file",
-            )
-
-    def _write(self, value: object) -> None:
-        line = json.dumps(value, separators=(",", ":")) + "\n"
-        self._file.write(line)
-        self._file.flush()
-        self.size += len(line)
-
-
-def packed(s: Snapshot, before: Snapshot | None) -> dict[str, object]:
-    """Return a snapshot as JSON values."""
-    out: dict[str, object] = {name: getattr(s, name) for name in _PLAIN}
-    for part in PARTS:
-        answer: Answer | None = getattr(s, part)
-        if before is not None and answer is getattr(before, part):
-            out[part] = SAME
-        elif answer is not None:
-            out[part] = _packed_answer(answer)
-    return out
-
-
-def _packed_answer(a: Answer) -> dict[str, object]:
-    return {
-        "schema": a.schema,
-        "cluster_id": a.cluster_id,
-        "at": a.collected_at,
-        "rows": [list(to_builtins(row).values()) for row in a.rows],
-        "fields": list(MODELS.get(a.schema, Row).__struct_fields__),
-        "errors": [
-            {name: value for name, value in to_builtins(row).items() if value is not None}
-            for row in a.errors
-        ],
-        "extra": to_builtins(dict(a.extra)),
-        "finding": [a.judging, a.finding],
-    }
 
 
 def unpacked(line: dict[str, Any], before: Snapshot | None) -> Snapshot:
     """Return the snapshot of one line. Raises KeyError, TypeError or ValueError if it is none."""
-    values: dict[str, Any] = {name: line[name] for name in _PLAIN if name in line}
+    values: dict[str, Any] = {name: line[name] for name in PLAIN if name in line}
     values["argv"] = tuple(values.get("argv", ()))
     for part in PARTS:
         content = line.get(part)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 _doctor = Picked(DOCTOR)
 COLUMNS = (
     MARK,
-    _doctor("rule", (15, 25, 25), "R", kind="word"),
-    _doctor("subject", (16, 24, 40), "S", 1),
-    _doctor("evidence", (18, 30, 60), "E", 3),
+    _doctor("rule", 25, "R", kind="word"),
+    _doctor("subject", 24, "S", 1),
+    _doctor("evidence", 15, "E", 3),
 )
 
 

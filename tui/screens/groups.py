@@ -28,14 +28,14 @@ NEWEST = 200  # commits listed on it
 _group = Picked(inspect.OFFSETS)
 COLUMNS = (
     MARK,
-    _group("group", (12, 18, 34), "R", 2),
-    _group("partition", (15, 20, 36), "P", 2),
-    _group("committed_offset", (9, 10, 14), "O"),
-    _group("last_stable_offset", (0, 0, 14), "L"),
-    _group("lag", (6, 7, 10), "N"),
-    _group("lag_hw", (6, 7, 10), "H"),
-    _group("pending", (PENDING_WIDTH,) * 3, "X"),
-    Column("state", "STATE", widths=(7, 8, 12), letter="S"),
+    _group("group", 20, "R", 2),
+    _group("partition", 20, "P", 2, worth=1),
+    _group("committed_offset", 10, "O"),
+    _group("last_stable_offset", 10, "L", worth=-1),
+    _group("lag", 7, "N", worth=1),
+    _group("lag_hw", 7, "H"),
+    _group("pending", PENDING_WIDTH, "X"),
+    Column("state", "STATE", usual=19, worth=1, letter="S"),
 )
 
 

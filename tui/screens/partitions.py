@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _lso = Picked(inspect.LSO)
 COLUMNS = (
     MARK,
-    _lso("partition", (15, 20, 40), "P", 3),
-    _lso("last_stable_offset", (6, 10, 14), "L"),
-    _lso("high_watermark", (6, 10, 14), "W"),
-    _lso("held", (6, 8, 10), "H"),
-    Column("trend", "TREND", "spark", widths=(0, 10, 30)),
-    _lso("age", (6, 7, 7), "A"),
-    _lso("held_by", (10, 16, 30), "B", 5),
-    _lso("leader", (0, 0, 6), "R"),
+    _lso("partition", 20, "P", 3),
+    _lso("last_stable_offset", 10, "L"),
+    _lso("high_watermark", 10, "W"),
+    _lso("held", 8, "H", worth=3),
+    Column("trend", "TREND", "spark", usual=10, worth=-2),
+    _lso("age", 7, "A", worth=2),
+    _lso("held_by", 16, "B", 5, worth=1),
+    _lso("leader", 6, "R", worth=-1),
 )
 SPARK = next(i for i, c in enumerate(COLUMNS) if c.kind == "spark")
 

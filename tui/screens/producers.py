@@ -35,40 +35,40 @@ if TYPE_CHECKING:
 _producer = Picked(inspect.PRODUCERS)
 COLUMNS = (
     MARK,
-    _producer("partition", (16, 20, 40), "P", 2),
-    _producer("producer_id", (7, 8, 12), "D"),
-    _producer("producer_epoch", (5, 5, 5), "E"),
-    _producer("last_sequence", (5, 8, 10), "Q"),
-    _producer("current_txn_start_offset", (9, 10, 14), "T"),
-    replace(AGE, title="WROTE"),
-    _producer("transactional_id", (12, 16, 36), "I", 3),
-    _producer("stale", (0, 6, 6), "Z", title=""),
+    _producer("partition", 20, "P", 2),
+    _producer("producer_id", 8, "D"),
+    _producer("producer_epoch", 5, "E"),
+    _producer("last_sequence", 8, "Q", worth=-1),
+    _producer("current_txn_start_offset", 10, "T", worth=-1),
+    replace(AGE, title="WROTE", worth=-1),
+    _producer("transactional_id", 20, "I", 3, worth=1),
+    _producer("stale", 6, "Z", title=""),
 )
 
 
 _count = Picked(PRODUCERS_SUMMARY)
 COUNTS = (
     MARK,
-    _count("by", (9, 9, 9), "B"),
-    _count("name", (18, 24, 48), "N", 3),
-    _count("producer_states", (7, 8, 10), "S"),
-    _count("producer_ids", (6, 8, 10), "D"),
-    _count("partitions", (0, 10, 10), "P"),
-    _count("open", (5, 6, 8), "O"),
-    _count("new_states", (5, 6, 8), "W"),
-    _count("new_per_hour", (0, 8, 10), "H"),
+    _count("by", 9, "B"),
+    _count("name", 24, "N", 3, worth=1),
+    _count("producer_states", 8, "S"),
+    _count("producer_ids", 8, "D"),
+    _count("partitions", 10, "P", worth=-1),
+    _count("open", 6, "O"),
+    _count("new_states", 6, "W"),
+    _count("new_per_hour", 8, "H"),
 )
 _id = Picked(TXN_SUMMARY)
 PREFIXES = (
     MARK,
-    _id("prefix", (18, 22, 40), "P", 2),
-    _id("transactional_ids", (6, 7, 10), "I"),
-    _id("open", (5, 6, 8), "O"),
-    _id("idle", (0, 6, 8), "L"),
-    _id("oldest_idle", (0, 11, 11), "A"),
-    _id("new_ids", (5, 6, 8), "W"),
-    _id("new_per_hour", (0, 8, 10), "H"),
-    _id("states", (20, 30, 60), "S", 3),
+    _id("prefix", 22, "P", 2),
+    _id("transactional_ids", 7, "I"),
+    _id("open", 6, "O"),
+    _id("idle", 6, "L"),
+    _id("oldest_idle", 11, "A"),
+    _id("new_ids", 6, "W"),
+    _id("new_per_hour", 8, "H"),
+    _id("states", 20, "S", 3, worth=1),
 )
 
 

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _txn = Picked(inspect.TXN_LIST)
 COLUMNS = (
     MARK,
-    _txn("transactional_id", (14, 18, 40), "I", 3),
-    Column("verdict", "VERDICT", "word", widths=(11, 12, 17), letter="V"),
-    _txn("state", (14, 14, 17), "S"),
-    _txn("age", (6, 7, 7), "A"),
-    _txn("timeout", (7, 7, 7), "T"),
-    _txn("partitions", (5, 5, 5), "P"),
-    _txn("producer_id", (0, 7, 10), "D"),
-    _txn("producer_epoch", (0, 5, 5), "E"),
-    _txn("coordinator", (0, 0, 5), "O"),
+    _txn("transactional_id", 24, "I", 3),
+    Column("verdict", "VERDICT", "word", usual=12, letter="V"),
+    _txn("state", 14, "S"),
+    _txn("age", 7, "A"),
+    _txn("timeout", 7, "T"),
+    _txn("partitions", 5, "P"),
+    _txn("producer_id", 7, "D"),
+    _txn("producer_epoch", 5, "E"),
+    _txn("coordinator", 5, "O"),
 )
 
 

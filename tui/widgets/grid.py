@@ -100,6 +100,7 @@ class Panels(Widget):
     """The container of the panels. needs: called whenever they are placed."""
 
     DEFAULT_CSS = "Panels { width: 1fr; height: 1fr; }"
+    BLANK = True  # the panels cover it
 
     def __init__(self, *panels: Widget, name: str, needs: Callable[[], Needs]) -> None:
         super().__init__(*panels, id=name)

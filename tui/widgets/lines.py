@@ -85,7 +85,21 @@ def strip(line: Line, theme: str, width: int, under: str | None = None) -> Strip
 
 
 class Drawn(Widget):
-    """A widget that draws lines in roles of the app's theme."""
+    """A widget that draws lines in roles of the app's theme.
+
+    They are kept until one of them changes: for a change of one widget Textual asks all of them.
+    """
+
+    _kept: tuple[Region, list[Strip]] | None = None
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        if self._kept is None or self._kept[0] != crop:
+            self._kept = crop, super().render_lines(crop)
+        return self._kept[1]
+
+    def _set_dirty(self, *regions: Region) -> None:
+        self._kept = None
+        super()._set_dirty(*regions)
 
     def role_theme(self) -> str:
         """Return the name of the current theme."""

@@ -4,13 +4,30 @@ act: needs a person now. look: soon. unknown: cannot tell. good: ended well. act
 cluster, and rows marked for that; used for nothing else. key: the accent. series1 to series4 and
 aborted: lines of pictures, none of them a meaning. edge: of a panel without the focus, a contrast
 of at least 3. Each text can be read on its background: a contrast of at least 4.5 (WCAG AA), also
-under the cursor.
+under the cursor. The 16 colours of ansi-dark and ansi-light are the terminal's: those are used that
+have at least 3 on black, or on white, in the palettes of usual terminals.
 """
 
 from collections.abc import Mapping
 from functools import cache
 
 from rich.style import Style
+
+_ANSI = {
+    "text": "default",
+    "dim": "default",
+    "head": "bold reverse",
+    "slider": "bold reverse",
+    "tab": "bold reverse",
+    "title": "bold",
+    "unknown": "default",
+    "edge": "default",
+    "key": "bold",
+    "gone": "strike",
+    "cursor": "reverse",
+    "cell": "underline",
+}
+"""Of both themes of 16 colours: a terminal's own text on its own background."""
 
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "dark": {
@@ -88,30 +105,33 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
         "cursor": "bold #000000 on #00ffff",
         "cell": "underline",
     },
-    "ansi": {
-        "text": "default",
-        "dim": "default",
-        "head": "bold reverse",
-        "slider": "bold reverse",
-        "tab": "bold reverse",
-        "title": "bold",
-        "act": "bold red",
-        "look": "yellow",
-        "unknown": "default",
+    "ansi-dark": _ANSI
+    | {
+        "act": "bold bright_red",
+        "look": "bright_yellow",
         "good": "green",
+        "spark": "cyan",
+        "series1": "bright_cyan",
+        "series2": "bright_green",
+        "series3": "white",
+        "series4": "cyan",
+        "aborted": "yellow",
+        "stale": "bold black on bright_yellow",
+        "acts": "bold bright_magenta",
+    },
+    "ansi-light": _ANSI
+    | {
+        "act": "bold red",
+        "look": "black on yellow",  # no terminal's yellow can be read on white
+        "good": "bold blue",  # nor its green
         "spark": "blue",
-        "edge": "default",
-        "series1": "bright_blue",
-        "series2": "cyan",
-        "series3": "bright_cyan",
-        "series4": "white",
-        "aborted": "bright_yellow",
-        "key": "bold",
-        "stale": "bold reverse yellow",
-        "gone": "strike",
+        "series1": "blue",
+        "series2": "bright_black",
+        "series3": "bright_blue",
+        "series4": "bold",
+        "aborted": "bright_black",
+        "stale": "bold black on yellow",
         "acts": "bold magenta",
-        "cursor": "reverse",
-        "cell": "underline",
     },
 }
 
@@ -122,7 +142,7 @@ THEMES = ("dark", "light", "contrast", "ansi-dark", "ansi-light")
 @cache
 def style(theme: str, role: str, under: str | None = None) -> Style:
     """Return the style of a role in a theme; under: a second role laid over it (`cursor`)."""
-    named = _THEMES["ansi" if theme.startswith("ansi") else theme]
+    named = _THEMES[theme]
     # with its background: the terminal's own may be as dark as the text
     made = Style(bgcolor=BACKGROUNDS.get(theme)) + Style.parse(named[role])
     if under is None:

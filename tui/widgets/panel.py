@@ -87,9 +87,8 @@ class Panel(Edged, Page):
         changed = [n for n, (a, b) in enumerate(zip_longest(old, new), EDGE) if a != b]
         ends = (0, room + EDGE)  # the edges' own lines
         changed += [y for y, a, b in zip(ends, edges, self._edges, strict=True) if a != b]
-        if changed:
-            first = min(changed)
-            self.refresh(Region(0, first, width + 2 * EDGE, max(changed) - first + 1))
+        for y in changed:
+            self.refresh(Region(0, y, width + 2 * EDGE, 1))
 
 
 class PicturePanel(Panel):

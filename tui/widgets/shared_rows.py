@@ -140,15 +140,16 @@ def answer_table(
 
 
 class Picked:
-    """Takes columns of a command's table by their keys, with their widths, letter and grow."""
+    """Takes columns of a command's table by their keys, with what the dashboard adds."""
 
     def __init__(self, table: Table) -> None:
         self._known = {column.key: column for column in table.columns}
 
     def __call__(
-        self, key: str, widths: tuple[int, int, int], letter: str, grow: int = 0, **other: Any
+        self, key: str, usual: int, letter: str, grow: int = 0, worth: int = 0, **other: Any
     ) -> Column:
-        return replace(self._known[key], widths=widths, letter=letter, grow=grow, **other)
+        made = replace(self._known[key], usual=usual, letter=letter, grow=grow, worth=worth)
+        return replace(made, **other)
 
 
-AGE = Column("age", "AGE", "age", widths=(6, 7, 7), letter="A")
+AGE = Column("age", "AGE", "age", usual=7, letter="A")

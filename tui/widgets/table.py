@@ -61,7 +61,7 @@ class Table(Edged, can_focus=True):
         """Show newer rows of the current screen."""
         state = self.state
         old = [self._at(y) for y in range(self.room)]
-        order = state.order
+        order, titles = state.order, state.data.titles
         count = len(order)
         state.renew(data)
         before = self._layout
@@ -77,11 +77,13 @@ class Table(Edged, can_focus=True):
                     continue
                 self.refresh(Region(0, y + HEAD_LINES, width, 1))
             self.retitle()
+            if titles != state.data.titles:
+                self.refresh(Region(0, EDGE, width, 1))
         self.on_cursor()
 
     def retitle(self) -> None:
-        """Draw the two head lines again: they show an age and counts."""
-        self.refresh(Region(0, 0, self.size.width, HEAD_LINES))
+        """Draw the edge again: it shows an age and counts."""
+        self.refresh(Region(0, 0, self.size.width, EDGE))
 
     def settle(self) -> None:
         """Filter and sort again; keep the cursor's row on its line of the screen if possible."""

@@ -4,11 +4,12 @@ Rows keep their order until a sort key is pressed; a vanished row stays until th
 """
 
 import re
+from itertools import zip_longest
 
 import msgspec
 
 from recovery.values import replace
-from tui.widgets.tables import TableData, TableRow, sorted_rows
+from tui.widgets.tables import TableData, TableRow, Widths, sorted_rows
 
 
 class Filter(msgspec.Struct):
@@ -100,8 +101,9 @@ class TableState(msgspec.Struct):
         Columns stay as wide as they were, so that nothing jumps between two refreshes.
         """
         before = self.data
-        if before.columns == data.columns and before.widest:
-            data = replace(data, widest=tuple(map(max, before.widest, data.widest)))
+        if before.columns == data.columns and before.widths:
+            pairs = zip_longest(before.widths, data.widths, fillvalue=Widths())
+            data = replace(data, widths=tuple(one.joined(other) for one, other in pairs))
         self.data = data
         if not self.order:
             self.settle()

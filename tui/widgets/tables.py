@@ -3,7 +3,7 @@
 Made in the feed's thread; the widget (table.py) only draws it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,17 +16,13 @@ if TYPE_CHECKING:
     from recovery.diagnose.diagnosis_rows import TxnHangingRow
 
 LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # for sparklines, ASCII and not, lowest first
-NARROW, NORMAL, WIDE = range(3)
 GUTTER = 2  # cursor and selection
 NAMES: frozenset[CellKind] = frozenset({"partition", "name"})
-WORTH: tuple[frozenset[CellKind], ...] = (NAMES, frozenset({"text"}))
-"""Whose cells get room first where some are cut. Numbers and words never are."""
-MARK = Column("mark", "", "mark", widths=(2, 2, 2))
-
-
-def breakpoint_of(width: int) -> int:
-    """Return which of a column's widths is used: below 100 cells, below 150, or wide."""
-    return NARROW if width < 100 else NORMAL if width < 150 else WIDE
+SENTENCES: frozenset[CellKind] = frozenset({"text"})
+NEVER_CUT: frozenset[CellKind] = frozenset({"number", "age", "time", "word"})
+MARK = Column("mark", "", "mark", usual=2)
+LEAST_NAME = 10  # cells of a name that is cut
+ALWAYS = 2  # columns that every width shows: the mark, and what leads the row
 
 
 class TableRow(Value, eq=False):
@@ -59,17 +55,29 @@ def urgency(row: TableRow) -> int:
     return ("!!", "!", "?").index(row.mark) if row.mark else 3
 
 
+class Widths(Value):
+    """The cells of a column's texts: most fits nine in ten of them, widest all."""
+
+    most: int = 0
+    widest: int = 0
+
+    def joined(self, other: "Widths") -> "Widths":
+        """Return what has room for both."""
+        return Widths(max(self.most, other.most), max(self.widest, other.widest))
+
+
 class TableData(Value, eq=False):
     """Rows in their default order (the worst first), and what the widget needs to draw them.
 
-    collected_at: epoch ms, None before the first answer. titles: for columns whose title says more
-    than the column's own. empty: the sentence shown instead of rows.
+    widths: of each column's cells; empty before the first row. collected_at: epoch ms, None before
+    the first answer. titles: for columns whose title says more than the column's own.
+    empty: the sentence shown instead of rows.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...] = ()
     by_key: Mapping[str, TableRow] = msgspec.field(default_factory=dict)
-    widest: tuple[int, ...] = ()
+    widths: tuple[Widths, ...] = ()
     titles: Mapping[str, str] = msgspec.field(default_factory=dict)
     collected_at: int | None = None
     empty: str = "waiting for the first answer"
@@ -88,75 +96,54 @@ def table_data(
     empty: str,
     titles: Mapping[str, str] | None = None,
 ) -> TableData:
-    """Return rows with what follows from them. Of two rows with one key the first is kept.
-
-    A column of numbers or words is as wide as the widest: they are never cut. Names get room for
-    nine in ten.
-    """
+    """Return rows with what follows from them. Of two rows with one key the first is kept."""
     by_key: dict[str, TableRow] = {}
     for row in rows:
         by_key.setdefault(row.key, row)
-    widest = (_wanted(c, [row.cells[i] for row in rows]) for i, c in enumerate(columns))
+    every = range(len(columns) if rows else 0)
+    widths = (_widths([row.cells[i] for row in rows]) for i in every)
     return TableData(
         tuple(columns),
         tuple(by_key.values()),
         by_key,
-        tuple(widest),
+        tuple(widths),
         titles or {},
         collected_at,
         empty,
     )
 
 
-def _wanted(column: Column, texts: Sequence[str]) -> int:
-    """Return how many cells a column needs for these; of 100,000 only those not ASCII are measured.
-
-    A name of 249 characters gets no more room than is usual, so that its neighbours keep theirs.
-    """
-    if column.kind == "spark" or not texts:
-        return 0
+def _widths(texts: Sequence[str]) -> Widths:
+    """Return the cells of a column's texts; of 100,000 only those not ASCII are measured."""
     wide = sorted(len(t) if t.isascii() else cells(t) for t in texts)
-    nine_in_ten = wide[-(-len(wide) * 9 // 10) - 1]
-    usual = column.widths[NORMAL] if column.kind in NAMES else 0
-    return wide[-1] if _never_cut(column) else max(nine_in_ten, min(wide[-1], usual))
-
-
-def _never_cut(column: Column) -> bool:
-    return column.right or column.kind == "word"
+    return Widths(wide[-(-len(wide) * 9 // 10) - 1], wide[-1])
 
 
 def layout(data: TableData, width: int) -> list[tuple[int, int]]:
     """Return (column's index, its cells) of the columns shown at this width, left to right.
 
-    If they are too wide, columns that do not grow are left out from the right, never the first two,
-    until names of a usual size have their room; then names are cut, then others are left out. What
-    is left goes to names that are cut, then keeps numbers from moving as they grow, then to columns
-    that grow.
+    Columns are shown by their worth, while there is room for their numbers and words, and for names
+    of a usual size. What is left goes to names that are cut, nine in ten before the longest, then
+    keeps numbers from moving as they grow, then to sentences, then to columns that grow.
     """
-    step = breakpoint_of(width)
-    full = {i: c.widths[step] for i, c in enumerate(data.columns) if c.widths[step]}
-    wanted = {i: data.widest[i] if data.widest else 0 for i in full}
-    sizes = {i: _least(data, i, size, wanted[i]) for i, size in full.items()}
+    sizes = _by_worth(data, width)
 
     def spare() -> int:
         return width - GUTTER - sum(sizes.values()) - gaps(data, list(sizes.items()))
 
-    def widen(needs: Mapping[int, int]) -> None:
+    def widen(kinds: Container[CellKind], needs: Callable[[int], int]) -> None:
         # the smallest first, so that what it does not take is for the others
-        in_order = sorted((needs[i] - sizes[i], i) for i in sizes if needs.get(i, 0) > sizes[i])
-        for n, (more, i) in enumerate(in_order):
-            sizes[i] += min(more, max(0, spare()) // (len(in_order) - n))
+        more = {i: needs(i) - size for i, size in sizes.items() if data.columns[i].kind in kinds}
+        in_order = sorted((need, i) for i, need in more.items() if need > 0)
+        for n, (need, i) in enumerate(in_order):
+            sizes[i] += min(need, max(0, spare()) // (len(in_order) - n))
 
-    while len(sizes) > 2 and spare() < 0:
-        # the rightmost that does not grow goes first: the one that grows is the name
-        fixed = [i for i in list(sizes)[2:] if not data.columns[i].grow]
-        if not fixed and (roomy := [i for i in sizes if _is_roomy(data, i, sizes[i], full[i])]):
-            sizes |= {i: full[i] for i in roomy}
-        else:
-            del sizes[fixed[-1] if fixed else list(sizes)[-1]]
-    for kinds in WORTH:
-        widen({i: wanted[i] for i in sizes if data.columns[i].kind in kinds})
-    widen(full)
+    if data.widths:
+        widen(NAMES, lambda i: data.widths[i].most)
+        widen(NAMES, lambda i: data.widths[i].widest)
+    widen(NEVER_CUT, lambda i: data.columns[i].usual)
+    if data.widths:
+        widen(SENTENCES, lambda i: data.widths[i].widest)
     shares, rest = sum(data.columns[i].grow for i in sizes), max(0, spare())
     return [
         (i, size + (rest * data.columns[i].grow // shares if shares else 0))
@@ -164,19 +151,30 @@ def layout(data: TableData, width: int) -> list[tuple[int, int]]:
     ]
 
 
-def _least(data: TableData, i: int, size: int, wanted: int) -> int:
-    """Return the cells without which a column is not shown. size: what it has if there is room."""
-    column = data.columns[i]
-    if column.right and data.widest:
-        return max(wanted, len(_title(data, column)))
-    if column.kind in NAMES and data.widest:  # before the columns right of it, up to a usual size
-        usual = column.widths[NORMAL]
-        return max(size, min(max(wanted, len(_title(data, column))), usual))
-    return max(size, wanted if _never_cut(column) else 0, len(_title(data, column)) * column.right)
+def _by_worth(data: TableData, width: int) -> dict[int, int]:
+    """Return the least cells of the columns that have room, left to right.
+
+    A name is shown, cut, from LEAST_NAME on.
+    """
+    sizes: dict[int, int] = {}
+    room = width - GUTTER + 2  # no blanks after the last
+    for i in sorted(range(len(data.columns)), key=lambda i: (i >= ALWAYS, -data.columns[i].worth)):
+        column = data.columns[i]
+        least, room_here = _least(data, i), room - (1 if column.kind == "mark" else 2)
+        most_cut = LEAST_NAME if column.kind in NAMES else least
+        if i < ALWAYS or room_here >= min(least, max(most_cut, cells(title_of(data, i)))):
+            sizes[i] = max(1, min(least, room_here))
+            room = room_here - sizes[i]
+    return dict(sorted(sizes.items()))
 
 
-def _is_roomy(data: TableData, i: int, size: int, least: int) -> bool:
-    return data.columns[i].kind in NAMES and size > least
+def _least(data: TableData, i: int) -> int:
+    """Return the cells that a column has before those of less worth are shown."""
+    column, title = data.columns[i], cells(title_of(data, i))
+    if not data.widths or column.kind in ("mark", "spark"):
+        return max(title, column.usual)
+    widest = data.widths[i].widest
+    return max(1, title, widest if column.kind in NEVER_CUT else min(widest, column.usual))
 
 
 def gaps(data: TableData, shown: Sequence[tuple[int, int]]) -> int:

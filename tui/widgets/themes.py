@@ -7,6 +7,15 @@ from textual.theme import Theme
 
 from tui.widgets.palette import BACKGROUNDS
 
+WITH_16_COLOURS = {"dark": "contrast", "light": "ansi-light"}
+"""Of their colours the nearest of 16 cannot be read on each other: a red finding on a grey row."""
+
+
+def shown_as(theme: str, app: App[Any]) -> str:
+    """Return the theme, or the one that takes its place if the terminal has only 16 colours."""
+    few = app.console.color_system == "standard"
+    return WITH_16_COLOURS.get(theme, theme) if few else theme
+
 
 def begin_in(theme: str, app: App[Any]) -> None:
     """Register dark, light and contrast (ansi-dark and ansi-light are Textual's own); set one."""
@@ -23,6 +32,7 @@ def begin_in(theme: str, app: App[Any]) -> None:
                 dark=name != "light",
             )
         )
+    theme = shown_as(theme, app)
     chosen = app.get_theme(theme)
     if chosen is None or not chosen.dark or chosen.ansi:
         app.theme = theme

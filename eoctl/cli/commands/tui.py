@@ -15,7 +15,7 @@ from recovery.times import duration
 if TYPE_CHECKING:
     from eoctl.settings.context import Context
     from tui.feed.asking import AskingFeed, Feed
-    from tui.feed.recording import Writer
+    from tui.feed.writer import Writer
 
 
 def tui(
@@ -101,7 +101,7 @@ def tui(
             raise UsageError("exists already", where=str(record), remedy="name a new file")
         feed = live(connection.one())
         if record is not None:
-            from tui.feed.recording import Writer
+            from tui.feed.writer import Writer
 
             feed.writer = Writer(record)  # before anything is asked, and after the context
             if headless:

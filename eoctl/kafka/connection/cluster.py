@@ -204,12 +204,8 @@ class Cluster:
 
         Renews the list of brokers. Raises UnreachableError if no broker answers any more.
         """
-        request = messages.MetadataRequest
-        request_topics = (
-            None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
-        )
-        question = request(
-            topics=request_topics,
+        question = messages.MetadataRequest(
+            topics=_requested(topics),
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
@@ -240,10 +236,13 @@ class Cluster:
                 assert self._bootstrap is not None
                 self._connections[b.id] = self._bootstrap
 
-    async def topic_operations(self) -> dict[str, int]:
-        """Return bits of the allowed operations by visible topic (KIP-430; Kafka 2.3 and above)."""
+    async def topic_operations(self, topics: Sequence[str] | None = None) -> dict[str, int]:
+        """Return bits of the allowed operations by visible topic (KIP-430; Kafka 2.3 and above).
+
+        topics: None = all.
+        """
         question = messages.MetadataRequest(
-            topics=None,
+            topics=_requested(topics),
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=False,
@@ -458,6 +457,13 @@ def topic_id_text(value: Any) -> str | None:
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def _requested(topics: Sequence[str] | None) -> list[Any] | None:
+    """Return topics as MetadataRequest names them; None = all."""
+    if topics is None:
+        return None
+    return [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
 
 
 def _unreachable(

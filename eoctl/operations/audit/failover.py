@@ -83,7 +83,7 @@ class _Failover:
         self._source = source
         self._mirror = mirror
         self._asked = request
-        self._counts: dict[str, int] = {}  # the mirror's partitions
+        self._partitions_there: dict[str, int] = {}  # the mirror's partitions
         self._reading = reading
 
     async def resolved(self) -> AdHoc:
@@ -97,8 +97,8 @@ class _Failover:
             )
         metadata = await mirror.metadata(None)
         usual = [t for t in metadata.topics.values() if t.error is None and not t.internal]
-        self._counts = {t.name: len(t.partitions) for t in usual}
-        commits = await source.commits(group, self._asked.selectors, self._counts.keys())
+        self._partitions_there = {t.name: len(t.partitions) for t in usual}
+        commits = await source.commits(group, self._asked.selectors, self._partitions_there.keys())
         if not commits:
             raise self._nothing_committed()
         topics = sorted({topic for topic, _ in commits})
@@ -145,7 +145,7 @@ class _Failover:
             raise UsageError(
                 f"the group has committed nothing of {unknown[0]} there", where="--map"
             )
-        mirrors, there = self._source.mirrors, self._counts.keys()
+        mirrors, there = self._source.mirrors, self._partitions_there.keys()
         named = {t: mirrors[t] for t in topics if t in mirrors} | dict(self._asked.names)
         denied = NONE_DENIED
         if not named.keys() >= set(topics):
@@ -159,7 +159,7 @@ class _Failover:
     ) -> list[Found]:
         """Compare the partitions of one topic. The mirror's ends are read first."""
         partitions = tuple((p, p) for _, p in sorted(commits))
-        count_there = self._counts.get(copy, 0)
+        count_there = self._partitions_there.get(copy, 0)
         if 0 < count_there <= partitions[-1][0]:
             raise RefusedError(
                 f"it has {counted(count_there, 'partition')}, and the group has committed "

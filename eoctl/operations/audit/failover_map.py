@@ -96,18 +96,9 @@ class MapSource:
     async def compared(self, mirror: Cluster, topic: str, copy: str) -> Compared:
         """See FailoverSource. Raises RefusedError if the mirror is not the topic of the map."""
         kept = self.maps[topic]
-        for what, then, now in (
-            ("cluster", kept.mirror_cluster_id, mirror.cluster_id),
-            ("topic", kept.mirror_topic, copy),
-            ("topic id", kept.mirror_topic_id, await topic_id(mirror, copy)),
-        ):
-            if then != now:
-                raise RefusedError(
-                    f"the map of {topic} is of another mirror: {what} {then}, not {now}",
-                    where=copy,
-                    remedy=f"use the map of this mirror, or {BY_TIME}",
-                )
-        self.unproven |= await self._refuse_cut_off(mirror, kept)
+        await refuse_other_mirror(mirror, kept, copy, BY_TIME)
+        numbers = {p.partition for p in self._moved if p.topic == topic}
+        self.unproven |= await refuse_cut_off(mirror, kept, numbers, BY_TIME)
         if (unknown := ids_unknown(kept)) is not None:
             partitions = [TopicPartition(topic, p.partition) for p in kept.partitions]
             self.unproven |= dict.fromkeys(partitions, unknown)
@@ -116,26 +107,6 @@ class MapSource:
         return Compared(
             (kept.compacted, None if policy is None else "compact" in policy), kept.compared
         )
-
-    async def _refuse_cut_off(self, mirror: Cluster, kept: MirrorMap) -> dict[TopicPartition, str]:
-        """Raise RefusedError if the mirror's log was cut off below the end that the map saw.
-
-        Return, by the source's partition, why a log is not proven to be the one of the map.
-        """
-        places = {
-            TopicPartition(kept.mirror_topic, p.partition): p.mirror.position
-            for p in kept.partitions
-            if (kept.source_topic, p.partition) in self._moved
-        }
-        standings = await positions.standings(mirror, places)
-        for partition, standing in standings.items():
-            log_position.refuse_diverged(partition, places[partition], standing, BY_TIME)
-        return {
-            TopicPartition(kept.source_topic, partition.partition): "the mirror's log may not be "
-            f"the one that the map saw: {standing.because}"
-            for partition, standing in standings.items()
-            if standing.held is None
-        }
 
     async def ranges(
         self, topic: str, commits: Mapping[TopicPartition, StoredOffset]
@@ -215,6 +186,45 @@ class MapSource:
         kept = {str(partition): entry.kept for partition, entry in sorted(commits.items())}
         seen_at = rfc3339(min(c.seen_at for c in self._moved.values()))
         return Origin(self.name, self.cluster_id, group, kept, map_of=seen_at)
+
+
+async def refuse_other_mirror(mirror: Cluster, kept: MirrorMap, copy: str, remedy: str) -> None:
+    """Raise RefusedError if a mirror is not the topic of a map. copy: the mirror's name."""
+    for what, then, now in (
+        ("cluster", kept.mirror_cluster_id, mirror.cluster_id),
+        ("topic", kept.mirror_topic, copy),
+        ("topic id", kept.mirror_topic_id, await topic_id(mirror, copy)),
+    ):
+        if then != now:
+            raise RefusedError(
+                f"the map of {kept.source_topic} is of another mirror: {what} {then}, not {now}",
+                where=copy,
+                remedy=f"use the map of this mirror, or {remedy}",
+            )
+
+
+async def refuse_cut_off(
+    mirror: Cluster, kept: MirrorMap, numbers: Collection[int], remedy: str
+) -> dict[TopicPartition, str]:
+    """Raise RefusedError if a mirror's log was cut off below the end that a map saw.
+
+    numbers: of partitions. Return, by the source's partition, why a log is not proven to be the one
+    of the map.
+    """
+    places = {
+        TopicPartition(kept.mirror_topic, p.partition): p.mirror.position
+        for p in kept.partitions
+        if p.partition in numbers
+    }
+    standings = await positions.standings(mirror, places)
+    for partition, standing in standings.items():
+        log_position.refuse_diverged(partition, places[partition], standing, remedy)
+    return {
+        TopicPartition(kept.source_topic, partition.partition): "the mirror's log may not be "
+        f"the one that the map saw: {standing.because}"
+        for partition, standing in standings.items()
+        if standing.held is None
+    }
 
 
 def _entry(c: MapCommit, offset: int) -> StoreEntry:

@@ -21,6 +21,7 @@ from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.source import StateLogs
 from eoctl.render.shell import command
+from eoctl.render.verdicts.remedy_words import remedy_words
 from eoctl.settings.context import Context
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import Bundle
@@ -152,9 +153,10 @@ def _kept_here(judged: Judged) -> str | None:
     """Return why the source's decision does not count, by the rules of `txn resolve`."""
     verdict, about = judged.verdict, judged.about
     why = refusal_of(verdict, "resolve", by_source=True) or undecided_refused(judged)
-    if why is None and None in (about.producer_id, about.start_offset):
-        why = "where it begins was not seen"
-    return None if why is None else f"{verdict.rule}: {why}; {verdict.remedy.does}"
+    said = None if why is None else remedy_words(why)
+    if said is None and None in (about.producer_id, about.start_offset):
+        said = "where it begins was not seen"
+    return None if said is None else f"{verdict.rule}: {said}; {remedy_words(verdict.remedy.does)}"
 
 
 def _unknown(about: OpenTransaction, why: str) -> Missing:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pump import ChunkProgress
+from eoctl.operations.audit.map_commits import BY_TIME
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_by_readers
 from recovery.audit.mirror_map import MapPartition, digest_text
 from recovery.audit.mirror_steps import Rest
@@ -126,11 +127,9 @@ class MappedLog:
 
     async def read(self, r: Resolved, end: int, on_progress: OnProgress) -> Digested:
         """See MirrorLog. Raises RefusedError if the mirror's records are not those of the map."""
-        import numpy as np
 
         steps, rest = self.kept.unpacked()
-        edges = [b.start for b in self.kept.blocks] + [b.end for b in self.kept.blocks[-1:]]
-        sums = DigestSum(np.array(edges, np.int64))
+        sums = sums_of(self.kept)
         self.found_unread = 0
         parts = self.mirror.read(self.mirror_range, self.mirror_range.end, on_progress)
         async with aclosing(parts):
@@ -144,7 +143,9 @@ class MappedLog:
                 sources = sources[rows]
                 self.found_unread += int((sources >= self.offset).sum())
                 yield replace(part.select(rows), offset=sources), digests[rows]
-        self._check(sums)
+        self.unchecked = check_blocks(
+            self.kept, sums, self.mirror_range, BY_TIME, compacted=self.compacted
+        )
         # a read record that the mirror left out must not take the copy of a newer one like it
         lost = rest.visible & (rest.offset < min(self.offset, steps.reach))
         rest = rest.select(~lost)
@@ -171,18 +172,34 @@ class MappedLog:
         )
         return part, rest.digest
 
-    def _check(self, sums: DigestSum) -> None:
-        """Compare the mirror's records with the map's blocks; those partly deleted say nothing."""
-        self.unchecked = 0
-        for number, block in enumerate(self.kept.blocks, 1):
-            found = int(sums.count[number])
-            deleted = block.start < self.mirror_range.start
-            if deleted or (self.compacted and found < block.records):
-                self.unchecked += found
-            elif (found, sums.text(number)) != (block.records, block.digest):
-                raise RefusedError(
-                    f"its records from {block.start} to {block.end} are not those that the map "
-                    f"saw: {found:,}, not {block.records:,}",
-                    where=str(self.mirror_range.topic_partition),
-                    remedy="the mirror was written again since: restart by time, --to-datetime",
-                )
+
+def sums_of(kept: MapPartition) -> DigestSum:
+    """Return the sum to which a mirror's records are added for `check_blocks`."""
+    import numpy as np
+
+    edges = [b.start for b in kept.blocks] + [b.end for b in kept.blocks[-1:]]
+    return DigestSum(np.array(edges, np.int64))
+
+
+def check_blocks(
+    kept: MapPartition, sums: DigestSum, mirror: Resolved, remedy: str, *, compacted: bool
+) -> int:
+    """Compare the mirror's records with the map's blocks. Raise RefusedError if they are others.
+
+    compacted: the mirror may be. Return the number of records in blocks that cannot be compared, as
+    others of them are deleted.
+    """
+    unchecked = 0
+    for number, block in enumerate(kept.blocks, 1):
+        found = int(sums.count[number])
+        deleted = block.start < mirror.start
+        if deleted or (compacted and found < block.records):
+            unchecked += found
+        elif (found, sums.text(number)) != (block.records, block.digest):
+            raise RefusedError(
+                f"its records from {block.start} to {block.end} are not those that the map "
+                f"saw: {found:,}, not {block.records:,}",
+                where=str(mirror.topic_partition),
+                remedy=f"the mirror was written again since: {remedy}",
+            )
+    return unchecked

@@ -89,7 +89,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
 
     def answer(self, audited: AuditedRanges, result: TransactionsFound) -> Answer:
         covered = audited.covered
-        unproven = [c for c in covered if c.ended or not c.whole]
+        unproven = [c for c in covered if c.unproven]
         unseen = audited.unseen(result)
         return Answer(
             schema="audit-transactions",

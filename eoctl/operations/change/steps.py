@@ -109,6 +109,15 @@ class Together(Operation, Protocol):
         ...
 
 
+@runtime_checkable
+class NeedsRights(Operation, Protocol):
+    """An operation whose steps need rights that brokers report."""
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        """Raise RefusedError if a right that these steps need is reported as not granted."""
+        ...
+
+
 Status = Literal["done", "already-done", "beyond-plan", "refused", "unverified"]
 _EXIT = {
     "done": Exit.OK,
@@ -388,6 +397,8 @@ class Walk:
                 where=self._plan.scope,
                 remedy="plan again",
             )
+        if isinstance(self._operation, NeedsRights):
+            await self._operation.refuse_ungranted(steps)
 
     def _record_done(self, writer: Writer, number: int, effect: Effect, **data: Any) -> None:
         self._record(

@@ -31,6 +31,10 @@ _SKIPPED = 1000
 _MARKERS_BYTES = 8 << 20
 """Read after a range for the markers of transactions that end there."""
 _GROUP = "group "  # a plan's scope
+_UNSEEN = (
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "the cluster does not show it, and the plan stands on its records: a rehearsal lacks them",
+)
 
 
 async def records_of(
@@ -59,14 +63,17 @@ async def planned_of(
     if plan is None or plan.kind != rehearsals.RESTART:
         return (), ()
     logs = {p.topic_partition: (p.log_start_offset or 0, p.high_watermark) for p in partitions}
+    ranges = list(_ranges(decision_of(plan)))
     wanted = [
         _Taking(replace(range_, start=max(range_.start, start)), _ALL, empty=True, log_end=end)
-        for range_ in _ranges(decision_of(plan))
+        for range_ in ranges
         if range_.topic_partition in logs
         for start, end in [logs[range_.topic_partition]]
         if range_.end > start
     ]
-    return await _taken(cluster, wanted)
+    unseen = sorted({r.topic_partition for r in ranges} - logs.keys())
+    taken, missing = await _taken(cluster, wanted)
+    return taken, (*missing, *(Missing("partition", *_UNSEEN, None, *key) for key in unseen))
 
 
 def moved_by(plan: Plan | None) -> frozenset[OffsetKey]:

@@ -10,7 +10,8 @@ from eoctl.operations.session.session import Session
 from eoctl.settings.context import Context
 from recovery.answers import Answer
 from recovery.errors import EoctlError
-from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, newest_of, with_earlier
+from recovery.inspect.commits.commit_rows import OffsetsHistoryRow, with_earlier
+from recovery.inspect.commits.newest import newest_of
 from recovery.row import ErrorRow
 from recovery.times import rfc3339
 from recovery.values import replace

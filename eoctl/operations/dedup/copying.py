@@ -19,6 +19,7 @@ from eoctl.engine import dedup_memory, dedup_task
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.kafka.write.exactly_once import Writer, committed, last_committed
+from eoctl.operations.change.granted import refuse_ungranted
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.dedup.creating import as_input
@@ -38,6 +39,7 @@ from recovery.errors import (
     topic_problem,
 )
 from recovery.facts import PartitionFacts, TopicPartition
+from recovery.inspect.rights import needs_of_copy
 from recovery.plurals import count, counted
 from recovery.shared.source_numbers import Scattered
 from recovery.values import Value, replace
@@ -272,6 +274,11 @@ class DedupOperation:
         """Return the topics, as they are now."""
         self._cluster.forgive()
         return {"topics": await _topics(self._cluster, self._request)}
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        """Raise RefusedError if the source may not be read, or output or group not written."""
+        r = self._request
+        await refuse_ungranted(self._cluster, needs_of_copy([r.source], [r.output], r.group))
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Copy from the committed position to the step's end; return what was copied."""

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from eoctl.render.shell import command
+from eoctl.render.verdicts.evidence_words import evidence_words
+from eoctl.render.verdicts.remedy_words import remedy_words
 from recovery.answers import Answer, error_rows
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.diagnosis_rows import (
@@ -84,12 +86,15 @@ def ends_row(
             command=command(argv),
         )
 
+    rest = dict(ends.otherwise.data)
+    if ends.otherwise.refused is not None:
+        rest["refused"] = remedy_words(ends.otherwise.refused)
     listed = way_out("mixed" if isinstance(v, Verdict) and v.mixed else v.name, ends)
     return EndsRow(
         way=None if listed is None else listed.when,
         next=None if ends.next is None else row(ends.next),
         if_you_know=[row(way) for way in ends.if_you_know],
-        otherwise=OtherwiseRow(code=ends.otherwise.code, data=dict(ends.otherwise.data)),
+        otherwise=OtherwiseRow(code=ends.otherwise.code, data=rest),
     )
 
 
@@ -99,9 +104,9 @@ def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRo
     refused = refusals(verdict) if isinstance(verdict, Verdict) else remedy.refused
     return RemedyRow(
         action=remedy.action,
-        does=remedy.does,
-        caveats=list(remedy.caveats),
-        refused=[list(pair) for pair in refused],
+        does=remedy_words(remedy.does),
+        caveats=[remedy_words(caveat) for caveat in remedy.caveats],
+        refused=[[action, remedy_words(why)] for action, why in refused],
         argv=argv,
         command=None if argv is None else command(argv),
     )
@@ -184,10 +189,12 @@ def _judgement(j: Judged | JudgedId, ends: EndsRow) -> dict[str, Any]:
         "verdict": v.name,
         "rule": v.rule,
         "proven_outcome": v.proven_outcome,
-        "evidence": [EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
+        "evidence": [
+            EvidenceRow(code=e.code, text=evidence_words(e), data=dict(e.data)) for e in v.evidence
+        ],
         "remedy": remedy_row(v, None if now is None else now.argv),
         "ends": ends,
-        "gate": v.gate,
+        "gate": None if v.gate is None else remedy_words(v.gate),
         "ends_at": v.deadline,
         "ends_in_seconds": None if v.deadline_in is None else v.deadline_in / 1000,
     }
@@ -230,7 +237,7 @@ def unknown_as_missing(d: Diagnosis) -> list[Missing]:
         Missing(
             scope="transaction",
             error="UNKNOWN_VERDICT",
-            detail=f"{j.verdict.rule}: {_reason(j)}{j.verdict.remedy.does}",
+            detail=f"{j.verdict.rule}: {_reason(j)}{remedy_words(j.verdict.remedy.does)}",
             **_subject(j),
         )
         for j in d.unknown
@@ -239,7 +246,9 @@ def unknown_as_missing(d: Diagnosis) -> list[Missing]:
 
 def _reason(j: Judged | JudgedId) -> str:
     """Return the evidence of an `unknown`: the answer that it rests on."""
-    return next((f"{e.text}: " for e in j.verdict.evidence if e.code == j.verdict.rule), "")
+    verdict = j.verdict
+    mine = (f"{evidence_words(e)}: " for e in verdict.evidence if e.code == verdict.rule)
+    return next(mine, "")
 
 
 class _Subject(TypedDict):

@@ -33,6 +33,10 @@ from recovery.plurals import counted
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound, range_problem
 
+_MOST_OFFSETS = 1_000  # read for one answer, the longest lags first: at most 256 KiB of each
+_ROUNDS_AT_ONCE = 8  # of many groups on one partition
+_RETENTION_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
+
 
 async def count_offsets(
     cluster: Cluster,
@@ -239,11 +243,6 @@ async def _waiting(
     return waiting, missing
 
 
-MOST_OFFSETS = 1_000  # read for one answer, the longest lags first: at most 256 KiB of each
-ROUNDS_AT_ONCE = 8  # of many groups on one partition
-KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
-
-
 async def lag_times(
     cluster: Cluster,
     offsets: Sequence[GroupOffsetFacts],
@@ -257,9 +256,9 @@ async def lag_times(
     """
     first, ranges = _known_or_to_read(offsets, partitions)
     unread: list[Missing] = []
-    rounds = one_per_partition(ranges[:MOST_OFFSETS])
-    for at in range(0, len(rounds), ROUNDS_AT_ONCE):
-        together = rounds[at : at + ROUNDS_AT_ONCE]
+    rounds = one_per_partition(ranges[:_MOST_OFFSETS])
+    for at in range(0, len(rounds), _ROUNDS_AT_ONCE):
+        together = rounds[at : at + _ROUNDS_AT_ONCE]
         answers = await asyncio.gather(*(first_timestamps(cluster, one) for one in together))
         for one, (timestamps, more) in zip(together, answers, strict=True):
             unread += more
@@ -267,7 +266,7 @@ async def lag_times(
             for key, timestamp in timestamps.items():
                 first.setdefault(key, {})[starts[key]] = FirstUnread(timestamp)
     retention, missing = await _retention(cluster, {r.topic for r in ranges})
-    left_out = max(0, len(ranges) - MOST_OFFSETS)
+    left_out = max(0, len(ranges) - _MOST_OFFSETS)
     return TimeLags(now_ms(), first, retention), left_out, [*dict.fromkeys(unread), *missing]
 
 
@@ -296,6 +295,6 @@ def _known_or_to_read(
 async def _retention(
     cluster: Cluster, topics: Iterable[str]
 ) -> tuple[dict[str, Retention], list[Missing]]:
-    settings, missing = await configs.topic_configs(cluster, sorted(topics), KEYS)
+    settings, missing = await configs.topic_configs(cluster, sorted(topics), _RETENTION_KEYS)
     found = {topic: retention_of(values) for topic, values in settings.items()}
     return {topic: r for topic, r in found.items() if r is not None}, missing

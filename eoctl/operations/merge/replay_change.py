@@ -15,6 +15,7 @@ import msgspec
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
+from eoctl.operations.change.granted import refuse_ungranted
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.merge.planning import (
@@ -33,6 +34,7 @@ from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
+from recovery.inspect.rights import needs_of_copy
 from recovery.merge.replay import Base
 from recovery.plurals import count, counted
 from recovery.shared.app_file import named
@@ -206,6 +208,12 @@ class Replaying:
         for step in steps:
             facts |= _topic_ids((await look(self._cluster, asked_again(step), twice=False)).facts)
         return facts
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        """Raise RefusedError if log or inputs may not be read, or output or group not written."""
+        for merge in map(asked_again, steps):
+            needs = needs_of_copy([merge.topic, *merge.inputs], [merge.output or ""], merge.group)
+            await refuse_ungranted(self._cluster, needs)
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Replay to the tip, or follow until asked to end."""

@@ -58,9 +58,9 @@ async def plan(
         if diagnosis.missing and diagnosis.partitions:
             raise IncompleteError(diagnosis.missing[0].detail, where=where)
         return Planned(None, await remedy_marker.how_it_ended(cluster, request))
-    sentence = remedy_allowed(mixed.verdict, "resolve", owner_is_gone=True)
-    if sentence is not None:
-        raise refusal(mixed, sentence)
+    why = remedy_allowed(mixed.verdict, "resolve", owner_is_gone=True)
+    if why is not None:
+        raise refusal(mixed, why)
     assert mixed.verdict.owner is not None
     row = await remedy_fence.described(cluster, mixed.verdict.owner.transactional_id)
     judgement = await judged(cluster, row, settings, interval)

@@ -35,6 +35,7 @@ from eoctl.operations.remedy.remedy_plan import (
     told_without_partition,
 )
 from eoctl.render.diagnose_words import fence_harm
+from eoctl.render.verdicts.remedy_words import remedy_words
 from eoctl.settings.context import Context
 from eoctl.stores.journal_files import Journal
 from recovery.change.plan import Plan, Step
@@ -336,14 +337,14 @@ async def judged_for(
     for judged in look.judged:
         if judged.about.producer_id not in (None, row.producer_id):
             continue
-        sentence = remedy_allowed(
+        why = remedy_allowed(
             judged.verdict,
             "fence",
             owner_is_gone=request.owner_is_gone,
             is_stopped=request.is_stopped,
         )
-        if sentence is not None:
-            errors.append(refusal(judged, sentence, name))
+        if why is not None:
+            errors.append(refusal(judged, why, name))
         mine.append(judged)
     if errors:  # what cannot be judged comes before a refusal, as in the exit status
         raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])
@@ -405,7 +406,7 @@ async def _refuse_within_limits(
         missing=life.groups_missing,
     )
     if gate is not None:
-        raise RefusedError(gate, where=name, remedy="only with --owner-is-gone")
+        raise RefusedError(remedy_words(gate), where=name, remedy="only with --owner-is-gone")
     limit = min(row.timeout_ms or settings.long_after, settings.long_after)
     past = await coordinators.transactions(
         cluster, states=["Ongoing"], producer_ids=[row.producer_id], running_longer_than_ms=limit

@@ -16,6 +16,7 @@ from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.living import with_evidence
 from eoctl.operations.remedy.remedy_plan import Counts, RemedyRequest, amounts, judged_with
+from eoctl.render.verdicts.remedy_words import remedy_words
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Diagnosis, Judged
@@ -94,7 +95,8 @@ async def plan_many(
                 "producer_id": v.about.producer_id,
                 "verdict": v.name,
                 "rule": v.rule,
-                "reason": f"it holds no partition and needs a plan of its own: {v.remedy.does}",
+                "reason": "it holds no partition and needs a plan of its own: "
+                + remedy_words(v.remedy.does),
             }
         )
     if not steps:
@@ -137,7 +139,7 @@ async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any
     verdict = judged.verdict
     action = verdict.remedy.action
     if action not in ("abort", "resolve"):
-        raise RefusedError(f"its remedy is {action}: {verdict.remedy.does}")
+        raise RefusedError(f"its remedy is {action}: {remedy_words(verdict.remedy.does)}")
     request = RemedyRequest(action, outcome=verdict.proven_outcome if action == "resolve" else None)
     remedy_marker.refuse(judged, request)
     steps, facts = await remedy_marker.marker_steps(cluster, judged, request)

@@ -32,6 +32,7 @@ from eoctl.operations.remedy.remedy_plan import (
     refusal,
     step_evidence,
 )
+from eoctl.render.verdicts.remedy_words import remedy_words
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
 from recovery.diagnose.diagnosis import Judged
@@ -131,18 +132,20 @@ def _summary(steps: Sequence[Step]) -> str:
 
 def refuse(judged: Judged, request: RemedyRequest) -> None:
     """Raise RefusedError or IncompleteError if this remedy does not fit this verdict."""
-    sentence = remedy_allowed(
+    why = remedy_allowed(
         judged.verdict,
         request.action,
         owner_is_gone=request.owner_is_gone,
         without_proof=request.without_proof,
         by_source=request.source is not None,
     )
-    if sentence is not None:
-        raise RefusedError(sentence) if request.without_proof else refusal(judged, sentence)
+    if why is not None and not request.without_proof:
+        raise refusal(judged, why)
     decides_elsewhere = request.without_proof or request.source is not None
-    if decides_elsewhere and (owned := undecided_refused(judged)) is not None:
-        raise RefusedError(owned)
+    if why is None and decides_elsewhere:
+        why = undecided_refused(judged)
+    if why is not None:
+        raise RefusedError(remedy_words(why))
     proven = judged.verdict.proven_outcome
     if request.action == "resolve" and proven is not None and request.outcome != proven:
         raise RefusedError(

@@ -17,6 +17,7 @@ from eoctl.operations.change.steps import Effect
 from eoctl.operations.remedy import shutting_out
 from eoctl.operations.remedy.remedy_plan import ensure_held_first
 from eoctl.operations.remedy.shutting_out import Raising, ShutOut, described
+from eoctl.render.verdicts.evidence_words import evidence_words
 from recovery.change.plan import Step
 from recovery.diagnose.evidence import brokers_away
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
@@ -41,7 +42,9 @@ async def refuse_short_log(cluster: Cluster, name: str) -> None:
     log = await log_of(cluster, name)
     if log is not None and log.takes_no_record:
         raise RefusedError(
-            brokers_away(log)[0].text, where=name, remedy=f"start {listed(log.away, 'broker')}"
+            evidence_words(brokers_away(log)[0]),
+            where=name,
+            remedy=f"start {listed(log.away, 'broker')}",
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
+from eoctl.operations.change.granted import refuse_ungranted
 from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
@@ -24,6 +25,7 @@ from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import RefusedError, UnverifiedError
 from recovery.inspect.observation import Settings
+from recovery.inspect.rights import WRITES_MARKERS
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.selectors import parse_selector
 
@@ -96,6 +98,12 @@ class RemedyOperation:
         if not self._plan.changed(now, steps):
             await refuse_new_writes(self._cluster, steps)
         return now
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        """Raise RefusedError if markers are to be written and may not be: an id is raised before
+        its marker."""
+        if any(step.action == MARKER_ACTION for step in steps):
+            await refuse_ungranted(self._cluster, {WRITES_MARKERS})
 
     async def _observe_fence(self, step: Step) -> dict[str, object]:
         row = await remedy_fence.described(self._cluster, step.target)

@@ -7,6 +7,8 @@ from typing import Any
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.ids import judge_ids
 from eoctl.operations.diagnose.live import Held, Live
+from eoctl.render.verdicts.evidence_words import evidence_words
+from eoctl.render.verdicts.remedy_words import remedy_words
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Judged
 from recovery.diagnose.diagnosis_rows import Action
@@ -18,7 +20,7 @@ from recovery.facts import PartitionFacts, TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
 from recovery.remedy.life import looks, unseen_looks
-from recovery.values import Value
+from recovery.values import Reason, Value
 
 NOT_JUDGED = "id-not-described"
 """The rule of an `unknown` id whose coordinator did not say enough of it."""
@@ -92,17 +94,17 @@ def judged_with(
     }
 
 
-def refusal(judged: Judged, sentence: str, where: str | None = None) -> EoctlError:
-    """Return the error for a remedy that its verdict forbids, in words of `remedy_allowed`.
+def refusal(judged: Judged, why: Reason, where: str | None = None) -> EoctlError:
+    """Return the error for a remedy that its verdict forbids. why: what `remedy_allowed` says.
 
     where: what the remedy is for, if that is not the partition that the sentence names.
 
     IncompleteError for `unknown`: it says what could not be judged, and what would settle it.
     """
-    verdict = judged.verdict
+    verdict, sentence = judged.verdict, remedy_words(why)
     if verdict.name != "unknown":
         return RefusedError(sentence, where=where)
-    reasons = [e.text for e in verdict.evidence if e.code == verdict.rule]
+    reasons = [evidence_words(e) for e in verdict.evidence if e.code == verdict.rule]
     return IncompleteError(sentence + (f" ({reasons[0]})" if reasons else ""), where=where)
 
 
@@ -233,7 +235,9 @@ def told_without_partition(
 
 
 def _evidence(verdict: Verdict | IdVerdict) -> list[dict[str, Any]]:
-    return [{"code": e.code, "text": e.text, "data": exact(e.data)} for e in verdict.evidence]
+    return [
+        {"code": e.code, "text": evidence_words(e), "data": exact(e.data)} for e in verdict.evidence
+    ]
 
 
 def amounts(about: Mapping[str, Any]) -> str:

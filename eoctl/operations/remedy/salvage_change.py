@@ -20,6 +20,7 @@ from eoctl.kafka.read.fetch import read
 from eoctl.kafka.read.producer_records import written
 from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.kafka.write.exactly_once import Writer, committed, last_committed
+from eoctl.operations.change.granted import refuse_ungranted
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests, on_cluster
 from eoctl.operations.inspect.offset_answers import at_partitions
@@ -32,6 +33,7 @@ from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import batch_headers
 from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
 from recovery.formats.records import records
+from recovery.inspect.rights import needs_of_copy
 from recovery.plurals import counted
 from recovery.remedy.checkpoint_rows import SalvageRow
 from recovery.remedy.salvage import Written, forgotten, name, refused
@@ -445,6 +447,14 @@ class SalvageOperation:
         facts: dict[str, object] = {_subject(lost.one): _facts(lost) for lost in found.lost}
         partitions = {partition for step in self._plan.steps for partition in _pieces(step)}
         return facts | {"topics": await _topics(self._cluster, partitions, details["to"])}
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        """Raise RefusedError if topics may not be read, or outputs or groups not written."""
+        for step in steps:
+            one, to = _one(step), step.parameters["to"]
+            topics = {topic for topic, _ in _pieces(step)}
+            needs = needs_of_copy(topics, [to] if to else topics, name(one, to))
+            await refuse_ungranted(self._cluster, needs)
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Copy one transaction's records, unless they are copied; return their number."""

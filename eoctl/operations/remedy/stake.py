@@ -5,6 +5,7 @@ from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.fetch import Range, read_all
+from eoctl.render.verdicts.evidence_words import evidence_words
 from recovery.diagnose.diagnosis import Judged
 from recovery.formats.batches import batch_headers
 from recovery.plurals import counted
@@ -42,7 +43,7 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
     questions = [
         f"{counted(len(sample.transactions.coordinators), 'coordinator partition')}: "
         + (f"owned by {', '.join(owners)}" if owners else "none owns it"),
-        *(e.text for e in judged.verdict.evidence),
+        *map(evidence_words, judged.verdict.evidence),
     ]
     return {
         "at_stake": {

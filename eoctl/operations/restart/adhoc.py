@@ -33,10 +33,10 @@ async def resolve_move(cluster: Cluster, request: MoveRequest) -> AdHoc:
     """Return the move with its partitions. Raises IncompleteError, RefusedError if none match."""
     partitions: list[TopicPartition]
     target = request.target
-    if request.target.kind in ("from-file", "from-store"):
-        partitions = sorted(request.target.offsets)
-    elif request.target.kind == "as-of":
-        partitions = sorted(request.target.commits)
+    if target.kind in ("from-file", "from-store"):
+        partitions = sorted(target.offsets)
+    elif target.kind == "as-of":
+        partitions = sorted(target.commits)
     elif request.selectors:
         _, chosen, missing = await selected(cluster, Scope(request.selectors))
         if missing:

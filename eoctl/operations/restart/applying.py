@@ -12,6 +12,7 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
+from eoctl.operations.change.granted import refuse_ungranted
 from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.inspect.offset_answers import Reading
@@ -30,6 +31,7 @@ from eoctl.operations.restart.restart_plan import (
     as_planned,
     decision_of,
     facts,
+    needs_of,
     parameters,
     plan_of,
     writes_of,
@@ -43,6 +45,7 @@ from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsen
 from recovery.change.journal import JournalEntry, unfinished
 from recovery.change.plan import Plan, Step, differences
 from recovery.errors import RefusedError
+from recovery.inspect.rights import Need
 from recovery.plurals import counted
 from recovery.shared.app_file import named
 from recovery.shared.store_tables import KafkaGroupStore
@@ -141,6 +144,13 @@ class Restarting:
         if begun is not None and begun.touched and begun.plan.same_change(self._plan):
             facts_now = as_planned(self._plan, facts_now, self._stores)
         return facts_now
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        """Raise RefusedError if the group, or topic, of a store may not be written."""
+        stores = {STORE: self._asked.store, MIRROR: self._asked.mirror}
+        writing = [step for step in steps if step.action == "write"]
+        needs = (needs_of(step, stores[step.parameters["which"]]) for step in writing)
+        await refuse_ungranted(self._cluster, frozenset[Need]().union(*needs))
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Write what is not written yet. RefusedError: nothing was written."""

@@ -16,12 +16,14 @@ from eoctl.settings.context import Context
 from eoctl.stores.offsets.store import Contents, OffsetStore, StoredValues, Write
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.facts import TopicPartition
+from recovery.inspect.rights import Need
 from recovery.plurals import counted
 from recovery.restart.decide import changes
 from recovery.restart.decision import RestartPlan
 from recovery.restart.source_offsets import source_partition
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
+from recovery.shared.store_tables import KafkaGroupStore, Store, TopicStore
 
 KIND, UNDO = "restart", "restart-undo"
 STORE, MIRROR = "store", "mirror"
@@ -254,6 +256,18 @@ def parameters(which: str, writes: Sequence[Write], *, dissolve: bool = False) -
 
 def writes_of(step: Step) -> tuple[Write, ...]:
     return tuple(Write(**row) for row in step.parameters.get("writes", ()))
+
+
+def needs_of(step: Step, store: Store | None) -> frozenset[Need]:
+    """Return the rights that a step's writes need at the brokers. store: of this step."""
+    writes = writes_of(step)
+    if isinstance(store, TopicStore) and writes:
+        return frozenset({Need("topic", store.topic, "WRITE")})
+    if not isinstance(store, KafkaGroupStore) or not writes:
+        return frozenset()
+    operations = {"DELETE" if w.after is None else "READ" for w in writes}
+    topics = {Need("topic", w.topic, "READ") for w in writes}
+    return frozenset(topics | {Need("group", store.group, name) for name in operations})
 
 
 def _moves(writes: Sequence[Write], most: int = 3) -> str:

@@ -21,6 +21,7 @@ from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.kafka.write.exactly_once import Writer, committed, last_committed
+from eoctl.operations.change.granted import refuse_ungranted
 from eoctl.operations.change.steps import SETTLE_SECONDS, Effect
 from eoctl.operations.state.delivery import DeliveredState, DeliveryRequest
 from eoctl.operations.state.sending import Sending
@@ -29,6 +30,7 @@ from recovery.errors import IncompleteError, RefusedError, no_topic
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.arrays import int64_values, null_mask, one_chunk
 from recovery.formats.columns import ABORTED
+from recovery.inspect.rights import needs_of_copy
 from recovery.plurals import counted
 from recovery.shared.digest import Digest, digest
 from recovery.state.manifest import log_facts
@@ -89,6 +91,11 @@ class IntoTopic:
                 "settings": settings[self._topic],
             },
         }
+
+    async def refuse_ungranted(self, steps: Sequence[Step]) -> None:
+        """Raise RefusedError if the topic may not be read and written, or its group not."""
+        needs = needs_of_copy([self._topic], [self._topic], self._group)
+        await refuse_ungranted(self._cluster, needs)
 
     async def steps(self) -> list[Step]:
         topic: Any = (await self.observe(()))[self.name]

@@ -202,6 +202,8 @@ def _end_to_end_summary(answer: Answer) -> str:
     for name, words in (("pending", "wait in open transactions"), ("behind", "wait for an output")):
         if waiting := sum(p[name] for p in inputs):
             text += f"; {counted(waiting, 'input')} {words}"
+    if begun := sum(0 < (p["log_start_offset"] or 0) == p["from"] for p in inputs):
+        text += f"; older inputs of {counted(begun, 'partition')} are deleted and unknown"
     if without := sum(p["without_input"] for p in outputs):
         text += f"; {counted(without, 'output has', 'outputs have')} no input that was read"
     if aborted := sum(p["aborted"] for p in outputs):
@@ -209,6 +211,8 @@ def _end_to_end_summary(answer: Answer) -> str:
         text += f"; {counted(aborted, 'output was', 'outputs were')} aborted"
         if groups:
             text += f", and came to {some(groups)} if they read with read_uncommitted"
+    if map_of := answer.extra["map_of"]:
+        text += f"; the map of {map_of} does not know what {answer.extra['input']} got later"
     if answer.extra["continued"]:
         text += f"; continued from a run of {rfc3339(answer.collected_at)}, up to its ends"
     return with_gaps(text, answer)

@@ -50,6 +50,7 @@ class CheckpointOffsets(ABC):
         )
 
 
+_MOST_BYTES = 64 << 20  # of one file of a checkpoint
 _ELSEWHERE = {-1: "latest", -2: "earliest", -3: "committed"}
 """Where a source begins in a partition of which it has read nothing yet."""
 
@@ -90,9 +91,6 @@ class FlinkOffsets(CheckpointOffsets):
                 },
             ),
         )
-
-
-MOST_BYTES = 64 << 20
 
 
 class SparkOffsets(CheckpointOffsets):
@@ -159,9 +157,9 @@ class _Files(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         with (self._folder / name).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise CorruptError(f"larger than {MOST_BYTES >> 20} MiB", where=name)
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise CorruptError(f"larger than {_MOST_BYTES >> 20} MiB", where=name)
         return data.decode("utf-8")
 
     def __contains__(self, name: object) -> bool:

@@ -10,7 +10,6 @@ transaction a commit without a member is accepted only while the group has none.
 """
 
 from base64 import urlsafe_b64encode
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -29,6 +28,7 @@ from recovery.formats.consumer_offsets import (
 from recovery.formats.reader import Buffer
 from recovery.formats.records import ControlType, Record
 from recovery.inspect.commits.group_log import GroupLog, members_after, present_in
+from recovery.inspect.commits.newest import newest_of
 from recovery.inspect.log_part import LogPart, Wholeness, part_of
 from recovery.values import Value, replace
 
@@ -36,6 +36,7 @@ Outcome = Literal["committed", "aborted", "pending"]
 CommittedBy = Literal["member", "no-member", "transaction"]
 Event = Literal["reset", "back", "leap", "deleted"]
 
+AT_ONCE = 50  # commits of a partition that are forgotten together, at least
 LEAP_STEPS, LEAP_FACTOR = 10, 10
 """A leap: so many times further, and faster, than each of at least so many moves before it."""
 
@@ -125,8 +126,8 @@ class CommitHistory(GroupLog):
         self._whole_time: tuple[int, int] | None = None  # (first whole offset, its batch's time)
         self.first: dict[TopicPartition, int] = {}  # offset of each partition's first record
         self._rows: dict[TopicPartition, dict[int, CommitRecord]] = {}
-        self._order: dict[TopicPartition, deque[int]] = {}
-        self.left_out = 0  # because of `newest`
+        self._full: dict[TopicPartition, int] = {}  # commits from which some are forgotten
+        self.left_out = 0  # because of `newest`, once `commits` was called
         self._open: dict[int, list[CommitRecord]] = {}  # by producer id
         self._counted: dict[TopicPartition, CommitRecord] = {}
         self._moves: dict[TopicPartition, _Moves] = {}
@@ -170,6 +171,8 @@ class CommitHistory(GroupLog):
 
     def commits(self) -> list[CommitRecord]:
         """Return what is kept, in the order of the log."""
+        for where in tuple(self._rows):
+            self._forget(where)
         rows = [row for mine in self._rows.values() for row in mine.values()]
         first = set(self.first.values()) if self.whole_from else set()
         return [
@@ -310,23 +313,17 @@ class CommitHistory(GroupLog):
         if self._since is not None and commit.timestamp < self._since and not pending:
             rows.pop(commit.at, None)
             return
-        is_new = commit.at not in rows
         rows[commit.at] = commit
-        if self._newest is None:
-            return
-        order = self._order.setdefault(commit.topic_partition, deque())
-        if not is_new:
-            spared = pending or commit.event is not None
-            if not spared and (not order or commit.at < order[0]):  # it was kept while pending
-                del rows[commit.at]
-                self.left_out += 1
-            return
-        order.append(commit.at)
-        if len(order) > self._newest:
-            oldest = rows.get(order.popleft())
-            if oldest is not None and oldest.event is None and oldest.outcome != "pending":
-                del rows[oldest.at]
-                self.left_out += 1
+        if len(rows) > self._full.get(commit.topic_partition, AT_ONCE):
+            self._forget(commit.topic_partition)
+
+    def _forget(self, where: TopicPartition) -> None:
+        """Keep only the newest of a partition's commits; again once there are twice as many."""
+        rows = self._rows[where]
+        kept = newest_of(tuple(rows.values()), self._newest)
+        self.left_out += len(rows) - len(kept)
+        self._rows[where] = {row.at: row for row in kept}
+        self._full[where] = 2 * len(kept) + AT_ONCE
 
 
 def _as_text(topic_id: UUID) -> str:

@@ -1,12 +1,11 @@
 """`offsets history`: a group's commits as rows."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from recovery.facts import HasPartition, TopicPartition
+from recovery.facts import HasPartition
 from recovery.inspect.cluster_rows import HistoryRow
 from recovery.inspect.commits.commit_history import CommitRecord
 from recovery.row import Row, Timestamp
@@ -176,18 +175,6 @@ def with_earlier(
     kept = {n: row for n, row in then.items() if n <= proven and row.outcome != "pending"}
     both = {n: _knowing(now[n], then[n]) for n in shared}
     return [row for _, row in sorted((kept | now | both).items())]
-
-
-def newest_of(rows: Sequence[OffsetsHistoryRow], most: int) -> list[OffsetsHistoryRow]:
-    """Return so many of each partition, the newest, and all with an event or not decided."""
-    seen: Counter[TopicPartition] = Counter()
-    result = []
-    for row in reversed(rows):
-        seen[row.topic_partition] += 1
-        spared = row.event is not None or row.outcome == "pending"
-        if spared or seen[row.topic_partition] <= most:
-            result.append(row)
-    return result[::-1]
 
 
 def _is_still(then: OffsetsHistoryRow, now: OffsetsHistoryRow) -> bool:

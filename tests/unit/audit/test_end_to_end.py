@@ -104,24 +104,54 @@ def test_what_did_not_come_through_once_is_counted(seed: int, number: int) -> No
         if which[0] != "no-output":
             proven[which] = inputs_known
             ids_with_proof |= {which} if inputs_known else set()
-    judged = Judged(PLACES, Cut(np.array(ends), np.array(after), inputs_known), most=1000)
+    cut = Cut(np.array(ends), np.array(after), np.full(2, NEVER if inputs_known else 0))
+    judged = Judged(PLACES, cut, most=1000)
     for bucket in range(number):
         judged.add(table([r for r in records if r[0] % number == bucket]))
-    assert {name: int(getattr(judged, name).sum()) for name in counts} == counts
+    verdicts = judged.verdicts
+    assert {name: sum(getattr(verdicts.counts, name)) for name in counts} == counts
+    assert sum(verdicts.counts.rows) == len(records)
     names = {offset: name for name, offset, _, _ in records}
-    found = {(f.kind, names[f.inputs[0].offset]): f.records for f in judged.found}
+    found = {(f.kind, names[f.inputs[0].offset]): f.records for f in verdicts.found}
     assert found == rows
-    shown = {(f.kind, names[f.inputs[0].offset]): f.proven for f in judged.found}
+    shown = {(f.kind, names[f.inputs[0].offset]): f.proven for f in verdicts.found}
     assert shown == proven
-    assert judged.findings == len(ids_with_proof)
+    assert verdicts.findings == len(ids_with_proof)
+
+
+@given(seed=st.integers(0, 2**32), number=st.integers(2, 5), most=st.integers(1, 12))
+@settings(deadline=None, max_examples=share(300))
+def test_buckets_that_tasks_share_give_what_one_task_gives(
+    seed: int, number: int, most: int
+) -> None:
+    """The same findings are shown, too, where there are more than are kept."""
+    rng = random.Random(seed)
+    records = world(rng, 30)
+    after = np.array([rng.choice((-1, 40, 80)) for _ in range(2)])
+    cut = Cut(np.array([90, 60]), after, np.array([rng.choice((0, 50, NEVER)) for _ in range(2)]))
+    one_reach, one = Reach(2, 2), Judged(PLACES, cut, most)
+    one_reach.add(table(records))
+    one.add(table(records))
+    reach, judged = Reach(2, 2), Judged(PLACES, cut, most)
+    for bucket in range(number):
+        rows = table([r for r in records if r[0] % number == bucket])
+        part, judged_part = Reach(2, 2), Judged(PLACES, cut, most)
+        part.add(rows)
+        judged_part.add(rows)
+        reach.join(part.dump())
+        judged.join(judged_part.dump())
+    assert judged.verdicts == one.verdicts
+    assert len(one.verdicts.found) <= most
+    assert reach.dump() == one_reach.dump()
+    assert reach.rows.tolist() == list(one.verdicts.counts.rows)
 
 
 def test_a_proven_finding_is_shown_before_others() -> None:
     for bucket in ([0, 1], [0], [1]):
-        judged = Judged(PLACES, Cut(np.array([9, 9]), np.array([4, 4])), most=1)
+        judged = Judged(PLACES, Cut(np.array([9, 9]), np.array([4, 4]), np.full(2, NEVER)), most=1)
         for ids in (bucket, [n for n in (0, 1) if n not in bucket]):
             judged.add(table([(n, 4 + n, 0, INPUT) for n in ids]))
-        assert [(f.proven, f.inputs[0].offset) for f in judged.found] == [(True, 5)]
+        assert [(f.proven, f.inputs[0].offset) for f in judged.verdicts.found] == [(True, 5)]
 
 
 @given(seed=st.integers(0, 2**32))

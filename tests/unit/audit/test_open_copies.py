@@ -20,7 +20,7 @@ from recovery.errors import IncompleteError
 from recovery.facts import Missing, TopicPartition
 from recovery.inspect.history import Decision, Marker
 from recovery.inspect.observation import OpenTransaction
-from recovery.values import replace
+from recovery.values import Reason, replace
 
 ABOUT = OpenTransaction("copy", 0, 7, 40)
 DECISION = Decision("app", "commit", 7, 4, (TopicPartition("t", 0),), 0, 12, 990, 2, 900, 1_010)
@@ -49,7 +49,7 @@ def one(
         rule=rule,
         samples=samples,
         owner=owner,
-        remedy=SimpleNamespace(does="ask", action="none", refused=()),
+        remedy=SimpleNamespace(does=Reason("one-sample"), action="none", refused=()),
     )
     return SimpleNamespace(about=ABOUT, verdict=verdict, first=first, newest=second)
 

@@ -245,6 +245,20 @@ def test_an_approved_hash_opens_a_protected_context(cells: Cells) -> None:
     assert cells.now == {"a": 5, "b": 7}
 
 
+def test_a_right_that_only_the_second_step_needs_refuses_before_the_first(cells: Cells) -> None:
+    refused = cells.run(*SET, *ACT, CELL_TROUBLE="ungranted:b")
+    assert refused.returncode == 4
+    assert "WRITE on b is not granted" in refused.stderr
+    assert (cells.writes, cells.entries()) == ([], [])
+    cells.kill_at("step-1-done", *SET, *ACT)
+    refused = cells.run(*SET, *ACT, CELL_TROUBLE="ungranted:b")
+    assert refused.returncode == 4
+    assert "1 of 2 steps done, the entry stays unfinished; grant WRITE; then" in refused.stderr
+    assert cells.writes == ["a=5"]
+    assert cells.run(*SET, *ACT).returncode == 0
+    assert cells.writes == ["a=5", "b=7"]
+
+
 def test_another_cluster_is_refused(cells: Cells) -> None:
     refused = cells.run(*SET, *ACT, CELL_CLUSTER="cells-2")
     assert refused.returncode == 4

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from eoctl.render.diagnose_words import wait_words
+from eoctl.render.verdicts.evidence_words import evidence_words
+from eoctl.render.verdicts.remedy_words import remedy_words
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.prospect import prospect
 from recovery.facts import CoordinatorFacts, PartitionFacts
@@ -47,8 +49,11 @@ def test_the_remedy_of_what_is_owned_is_to_start_brokers_and_its_verdict_stays()
         v = judged(world, change=short())
         assert (v.name, v.rule) == (before.name, before.rule)
         assert v.remedy.action == "restore-leader"
-        assert v.remedy.does.startswith("start brokers 2, 3: ")
-        assert v.remedy.caveats[0] == f"not before that: {before.remedy.does}"
+        assert remedy_words(v.remedy.does).startswith("start brokers 2, 3: ")
+        assert (
+            remedy_words(v.remedy.caveats[0])
+            == f"not before that: {remedy_words(before.remedy.does)}"
+        )
         assert v.remedy.partitions == ("__transaction_state:0",)
         assert "coordinator-log" in [e.code for e in v.evidence]
         kept = [r for r in before.remedy.refused if r[0] != "fence"]
@@ -59,9 +64,13 @@ def test_the_remedy_of_what_is_owned_is_to_start_brokers_and_its_verdict_stays()
         p = prospect(v, None, {}, 0)
         assert (p.ending, p.ends_at, p.ends_in) == ("brokers", None, None)
         assert wait_words(p, 0).startswith("it cannot end before missing brokers are back")
-    text = next(e.text for e in judged(live()[0], change=short()).evidence if e.code == "deadline")
+    text = next(
+        evidence_words(e)
+        for e in judged(live()[0], change=short()).evidence
+        if e.code == "deadline"
+    )
     assert text.startswith("Its timeout passes in ")
-    text = next(e.text for e in v.evidence if e.code == "deadline")
+    text = next(evidence_words(e) for e in v.evidence if e.code == "deadline")
     assert text.startswith("Its timeout passed ")
     assert "ago; its coordinator cannot abort it" in text
 
@@ -100,7 +109,7 @@ def test_a_partition_of_it_without_a_leader() -> None:
     v = judged(live()[0], change=without)
     assert (v.name, v.unled, v.short_log) == ("open", ("t:1",), None)
     assert v.remedy.action == "restore-leader"
-    assert "bring back a leader that answers for t:1" in v.remedy.does
+    assert "bring back a leader that answers for t:1" in remedy_words(v.remedy.does)
     assert remedy_allowed(v, "fence", owner_is_gone=True) is not None
     assert commit_refused(v) is not None
     assert prospect(v, None, {}, 0).ending == "timeout"  # here it ends

@@ -3,6 +3,7 @@
 What is accepted is asked of the code that plans a remedy, not of the one that names it.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from tests.unit.inspect import test_id_verdicts as ids
 from tests.unit.inspect import test_verdicts as table
 from tests.unit.inspect.test_verdicts import CASES, P, Q, live, lost, refused
 from tests.unit.remedy import test_verdicts_model as model
+from tests.unit.said import said
 from tests.unit.transaction_model import Eyes, Id, World, sample
 
 ROOT = Path(__file__).parents[3]
@@ -75,9 +77,10 @@ def accepted(j: Judged, request: RemedyRequest) -> str | None:
     """What planning this remedy says against it, as far as it can be known without a broker."""
     v = j.verdict
     if request.action == "fence":
-        return remedy_allowed(v, "fence", owner_is_gone=request.owner_is_gone)
+        return said(remedy_allowed(v, "fence", owner_is_gone=request.owner_is_gone)) or None
     if request.owner_is_gone:
-        return remedy_allowed(v, "resolve", owner_is_gone=True) or commit_refused(v)
+        refused = remedy_allowed(v, "resolve", owner_is_gone=True) or commit_refused(v)
+        return said(refused) or None
     if request.without_proof:  # its second look is taken by the command
         j = replace_verdict(j)
     try:
@@ -146,6 +149,9 @@ def walk(j: Judged) -> None:
             assert ends.next.action == key[0], key
         elif not key[2] and key[0] in shown:
             assert shown[key[0]] in why or ends.otherwise.code == "wait-for-id", key
+    rest = ends.otherwise
+    # numbers and names, as JSON has them
+    assert json.dumps([rest.data, {} if rest.refused is None else dict(rest.refused.data)])
 
 
 @pytest.mark.parametrize("name", CASES)

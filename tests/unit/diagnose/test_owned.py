@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from eoctl.render.verdicts.evidence_words import evidence_words
+from eoctl.render.verdicts.remedy_words import remedy_words
 from recovery.diagnose.verdicts import Verdict
 from recovery.facts import ConnectTask, ConnectWorker, CoordinatorClock, GroupFacts, Missing
 from recovery.inspect.observation import Sample, Settings
@@ -11,6 +13,7 @@ from recovery.remedy.repairs import remedy_allowed
 from recovery.times import span
 from recovery.values import replace
 from tests.unit.inspect.test_verdicts import P, Q, judged, live
+from tests.unit.said import said
 from tests.unit.transaction_model import Eyes, Id, World
 
 HOUR = 3_600_000
@@ -34,8 +37,8 @@ def ahead(ms: int) -> Callable[[Sample], Sample]:
     return lambda s: replace(s, transactions=replace(s.transactions, clocks=clocks))
 
 
-def said(v: Verdict, code: str) -> str:
-    [text] = [e.text for e in v.evidence if e.code == code]
+def evidence(v: Verdict, code: str) -> str:
+    [text] = [evidence_words(e) for e in v.evidence if e.code == code]
     return text
 
 
@@ -60,14 +63,14 @@ def test_every_owned_one_shows_its_deadline() -> None:
     v = judged(w)
     assert v.deadline == i.started + 600_000
     assert v.deadline_in == i.started_true + 600_000 - w.now
-    assert said(v, "deadline").startswith("Its coordinator aborts it in 9m 5")
+    assert evidence(v, "deadline").startswith("Its coordinator aborts it in 9m 5")
 
 
 def test_two_phase_has_no_deadline() -> None:
     v = judged(live(timeout=2_147_483_647)[0])
     assert (v.deadline, v.deadline_in) == (None, None)
-    assert said(v, "deadline") == "Its coordinator never aborts it: two-phase has no timeout"
-    assert "has no timeout" in said(v, "running")
+    assert evidence(v, "deadline") == "Its coordinator never aborts it: two-phase has no timeout"
+    assert "has no timeout" in evidence(v, "running")
 
 
 @pytest.mark.parametrize(
@@ -86,18 +89,18 @@ def test_overdue_counts_the_brokers_own_cycles(by: int, cycle: int | None, text:
     cycles = having(abort_cycles=((1, cycle),) if cycle else ())
     v = judged(w, change=lambda s: cycles(ahead(0)(s)))
     assert (v.name, v.remedy.action) == ("overdue", "fence")
-    assert text in said(v, "deadline")
+    assert text in evidence(v, "deadline")
     assert v.deadline_in == -by
     not_doing_it = cycle is not None and by >= 2 * cycle
-    assert ("does not abort it although it is due" in v.remedy.does) == not_doing_it
+    assert ("does not abort it although it is due" in remedy_words(v.remedy.does)) == not_doing_it
 
 
 def test_without_its_clock_no_coordinator_is_accused() -> None:
     """By our clock it may look due for hours: that proves nothing of what it does."""
     w, _i = overdue(by=260_000)
     v = judged(w, change=having(abort_cycles=((1, 10_000),)))
-    assert "should abort it now" in said(v, "deadline")
-    assert "although it is due" not in v.remedy.does
+    assert "should abort it now" in evidence(v, "deadline")
+    assert "although it is due" not in remedy_words(v.remedy.does)
     assert v.cycles_missed is None
 
 
@@ -105,14 +108,14 @@ def test_an_owner_that_works_on_is_alive() -> None:
     w, i = overdue()
     v = judged(w, between=lambda: w.write(i, P))
     assert (v.name, v.remedy.action) == ("overdue", "wait")
-    assert said(v, "signs-of-life").startswith("Its owner shows signs of life: it worked on")
+    assert evidence(v, "signs-of-life").startswith("Its owner shows signs of life: it worked on")
     assert remedy_allowed(v, "fence") is not None
     assert remedy_allowed(v, "fence", owner_is_gone=True) is None
 
 
 def test_an_owner_that_takes_another_partition_is_alive() -> None:
     w, i = overdue()
-    assert judged(w, between=lambda: w.write(i, Q)).gate == (
+    assert said(judged(w, between=lambda: w.write(i, Q)).gate) == (
         "orders is alive: its owner worked on between the two looks"
     )
 
@@ -120,7 +123,7 @@ def test_an_owner_that_takes_another_partition_is_alive() -> None:
 def test_without_a_trace_it_may_be_fenced() -> None:
     v = judged(overdue()[0])
     assert (v.gate, v.remedy.action) == (None, "fence")
-    text = said(v, "signs-of-life")
+    text = evidence(v, "signs-of-life")
     assert text.startswith("No sign of life of its owner: it wrote nothing here between two looks")
     assert "no group of its name has members" in text
 
@@ -144,26 +147,25 @@ def test_a_group_of_its_name_with_members_gates(
     w, _i = overdue(name)
     v = judged(w, change=having(groups=(GroupFacts(group, "Stable", members=members),)))
     assert (v.gate is not None) == gated
-    assert ("worker-1 at /10.0.0.7" in said(v, "signs-of-life")) == (gated and bool(members))
+    assert ("worker-1 at /10.0.0.7" in evidence(v, "signs-of-life")) == (gated and bool(members))
     unseen = "group 'orders': its members were not seen (NOT_SEEN)"
-    assert (unseen in (v.gate or "")) == (gated and members is None)
+    assert (unseen in said(v.gate)) == (gated and members is None)
     assert v.remedy.action == ("wait" if gated else "fence")
 
 
 def test_groups_that_could_not_be_seen_gate_too() -> None:
     hidden = (Missing("group", "GROUP_AUTHORIZATION_FAILED", ""),)
     v = judged(overdue()[0], change=having(groups_missing=hidden))
-    assert v.gate is not None
-    assert "could not be seen" in v.gate
-    assert "could not be seen" in said(v, "signs-of-life")
+    assert "could not be seen" in said(v.gate)
+    assert "could not be seen" in evidence(v, "signs-of-life")
 
 
 def test_a_flink_like_one_is_told_its_deadline_as_the_danger() -> None:
     w, _i = live(name="etl-7-0", timeout=600_000)
-    text = said(judged(w), "looks-precommitted")
+    text = evidence(judged(w), "looks-precommitted")
     assert "by its name" in text
     assert "Restore the job from its last checkpoint within 9m 5" in text
-    late = said(judged(overdue("etl-7-0")[0]), "looks-precommitted")
+    late = evidence(judged(overdue("etl-7-0")[0]), "looks-precommitted")
     assert "Restore the job from its last checkpoint at once" in late
     assert not [e for e in judged(live()[0]).evidence if e.code == "looks-precommitted"]
 
@@ -194,7 +196,7 @@ def test_what_a_worker_of_connect_runs_is_not_guessed_to_be_flinks(
     young, late = judged(live(name=name)[0], change=seen), judged(overdue(name)[0], change=seen)
     for v in (young, late):
         assert ("looks-precommitted" in {e.code for e in v.evidence}) == guessed
-        assert ("looks like a Flink sink" in (v.gate or "")) == guessed
+        assert ("looks like a Flink sink" in said(v.gate)) == guessed
     assert late.gate is not None  # Connect's too: its workers live
     assert late.remedy.action == "wait"
 
@@ -207,7 +209,7 @@ def test_the_coordinators_clock_decides_and_is_told(off: int) -> None:
     assert v.age_seconds == pytest.approx((w.now - i.started_true) / 1000)
     assert v.deadline_in == i.started_true + 600_000 - w.now
     assert v.clock_ahead == off
-    text = said(v, "clock")
+    text = evidence(v, "clock")
     assert f"{span(off)} {'ahead of' if off > 0 else 'behind'} ours" in text
 
 
@@ -231,7 +233,7 @@ def test_a_stuck_prepare_is_stuck_although_its_coordinator_is_hours_ahead(measur
     change: Callable[[Sample], Sample] = ahead(3 * HOUR) if measured else lambda s: s
     v = judged(w, eyes=Eyes(clock=-3 * HOUR), change=change)
     assert v.name == "prepare-stuck"
-    assert "-" not in said(v, "decided-when").split(";")[0]
+    assert "-" not in evidence(v, "decided-when").split(";")[0]
 
 
 def test_below_list_transactions_v1_our_clock_is_used_beyond_the_skew() -> None:
@@ -239,7 +241,7 @@ def test_below_list_transactions_v1_our_clock_is_used_beyond_the_skew() -> None:
     w.tick(60_000 + 10_000)
     v = judged(w, eyes=Eyes(filters=False), settings=Settings())
     assert v.name == "overdue"
-    assert "by our clock" in said(v, "running")
+    assert "by our clock" in evidence(v, "running")
 
 
 def test_whose_clock_an_age_and_a_deadline_are_by_is_told() -> None:
@@ -247,8 +249,8 @@ def test_whose_clock_an_age_and_a_deadline_are_by_is_told() -> None:
     ours = "by our clock (its coordinator's could not be measured)"
     for change, by in ((ahead(0), "by its coordinator's clock"), (having(), ours)):
         young, late = live(timeout=600_000)[0], overdue(by=5_000)[0]
-        assert by in said(judged(young, change=change), "running")
-        assert f"start + timeout, {by}" in said(judged(young, change=change), "deadline")
-        assert by in said(judged(late, change=change), "running")
-    assert f"5s ago, {ours};" in said(judged(overdue(by=5_000)[0]), "deadline")
-    assert "5s ago;" in said(judged(overdue(by=5_000)[0], change=ahead(0)), "deadline")
+        assert by in evidence(judged(young, change=change), "running")
+        assert f"start + timeout, {by}" in evidence(judged(young, change=change), "deadline")
+        assert by in evidence(judged(late, change=change), "running")
+    assert f"5s ago, {ours};" in evidence(judged(overdue(by=5_000)[0]), "deadline")
+    assert "5s ago;" in evidence(judged(overdue(by=5_000)[0], change=ahead(0)), "deadline")

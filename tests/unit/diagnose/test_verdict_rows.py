@@ -24,7 +24,7 @@ from recovery.errors import Exit
 from recovery.facts import PartitionFacts, ProducerFacts, Transactions
 from recovery.inspect.observation import OpenTransaction, Sample
 from recovery.row import ErrorRow
-from recovery.values import replace
+from recovery.values import Reason, replace
 
 CONNECTION = ["--context", "prod eu", "-X", "client.id=a'b"]
 CLUSTER = "-L6gXyZ_5K"
@@ -44,7 +44,7 @@ def verdict(
         name,
         "a-rule",
         (),
-        Remedy(action, "does", **more),
+        Remedy(action, Reason("abort"), **more),
         age_seconds=age,
         age_clock="producer",
     )

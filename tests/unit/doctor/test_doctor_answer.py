@@ -2,9 +2,9 @@
 
 from eoctl.kafka.read.chunks import Chunk, Range
 from eoctl.kafka.read.recent_log import OF_RECORDS, Tail, Tails
-from eoctl.operations.doctor.collecting import RecentStates
 from eoctl.operations.doctor.doctor_answer import bounds_reached, unknown_as_missing
 from recovery.doctor.findings import judged
+from recovery.doctor.recent_states import RecentStates
 from recovery.doctor.rules import RULES
 from tests.unit.doctor.test_version_rules import NEW, protocol, running
 from tests.unit.doctor_facts import NOW, REFUSED, STATE, healthy

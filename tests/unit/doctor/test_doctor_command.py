@@ -17,9 +17,9 @@ from eoctl.render.explain import part
 from recovery.answers import Answer
 from recovery.diagnose.diagnosis_rows import EvidenceRow
 from recovery.doctor.doctor_rows import DoctorRow, SubjectRow
-from recovery.doctor.findings import Sign, SubjectKind
+from recovery.doctor.findings import SubjectKind
 from recovery.doctor.rules import RULES
-from recovery.values import replace
+from recovery.values import Reason, replace
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_names_of_a_cluster_are_harmless() -> None:
 def test_names_in_a_sentence_are_escaped_once() -> None:
     name = "a\x1b[2Jb"
     for sign in (
-        Sign("ids", {"names": [name], "number": 1}),
-        Sign("client-lives", {"client": name}),
+        Reason("ids", {"names": [name], "number": 1}),
+        Reason("client-lives", {"client": name}),
     ):
         evidence = [EvidenceRow(code=sign.code, text=sign_words(sign), data={})]
         seen = page(replace(row("orders"), evidence=evidence), width=None)[1]
         assert r"'a\x1b[2Jb'" in seen
         assert r"\\x1b" not in seen
-    long = sign_words(Sign("client-lives", {"client": "x" * 61}))
+    long = sign_words(Reason("client-lives", {"client": "x" * 61}))
     assert f"'{'x' * 59}…'" in long
 
 

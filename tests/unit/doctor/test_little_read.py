@@ -7,10 +7,11 @@ import pytest
 
 from eoctl.kafka.read.chunks import Chunk, Ended, Range
 from eoctl.kafka.read.recent_log import OF_RECORDS, Tail, Tails
-from eoctl.operations.doctor.collecting import RecentStates, outages_seen, versions_seen
+from eoctl.operations.doctor.collecting import outages_seen, versions_seen
 from eoctl.operations.doctor.doctor_answer import bounds_reached
 from eoctl.render.doctor_words import remedy_of
 from recovery.doctor.findings import DoctorFacts, judged
+from recovery.doctor.recent_states import RecentStates
 from recovery.doctor.rules import RULES
 from recovery.facts import TopicPartition
 from recovery.formats.coordinator import coordinator_partition

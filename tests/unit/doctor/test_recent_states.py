@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from eoctl.operations.doctor.collecting import RecentStates
 from recovery.doctor.outages import outages
+from recovery.doctor.recent_states import RecentStates
 from recovery.doctor.version_rules import newest_versions
 from recovery.facts import TopicPartition
 from recovery.formats import batches

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from eoctl.render.verdicts.evidence_words import evidence_words
+from eoctl.render.verdicts.remedy_words import remedy_words
 from recovery.diagnose import remedies
 from recovery.diagnose.case import Case, named_after, possible_groups
 from recovery.diagnose.verdicts import Verdict, judge
@@ -30,7 +32,8 @@ from recovery.remedy.repairs import (
     named_and_visible,
     remedy_allowed,
 )
-from recovery.values import replace
+from recovery.values import Reason, replace
+from tests.unit.said import said
 
 PID, EPOCH, P, Q = 4001, 7, TopicPartition("t", 0), TopicPartition("t", 1)
 NOW = 2_000_000_000_000
@@ -273,7 +276,7 @@ def test_a_mixed_one_says_what_its_commit_does_to_the_earlier_data() -> None:
         c = case(row(producer_epoch=EPOCH + 1), history=history)
         assert c.lost == (made,)
         remedy = remedies.wait_for_commit(c)
-        return remedy.does, dict(remedy.refused)["resolve"]
+        return remedy_words(remedy.does), remedy_words(dict(remedy.refused)["resolve"])
 
     does, resolve = told("commit")
     assert "saves the earlier, committed data" in does
@@ -281,7 +284,7 @@ def test_a_mixed_one_says_what_its_commit_does_to_the_earlier_data() -> None:
     does, resolve = told("abort")
     assert "its commit would deliver it" in does
     assert "--owner-is-gone" not in resolve
-    assert "that is its owner's choice" in remedies.wait_for_commit(case(row())).does
+    assert "that is its owner's choice" in remedy_words(remedies.wait_for_commit(case(row())).does)
 
 
 def test_only_a_leader_that_never_answered_leaves_it_to_the_coordinator() -> None:
@@ -645,7 +648,7 @@ EARLIER = decided(epoch=EPOCH, version=0, started=NOW - 9000)
 
 def told(v: Verdict) -> str:
     """The reason of an `unknown`."""
-    return next(e.text for e in v.evidence if e.code == v.rule)
+    return next(evidence_words(e) for e in v.evidence if e.code == v.rule)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -668,7 +671,7 @@ def test_a_partition_that_one_look_did_not_see(
     v = verdict(replace(c, first=hole) if number == 0 else replace(c, second=hole))
     assert (v.name, v.rule) == ("unknown", "partition-not-seen")
     assert told(v).endswith(answer)
-    assert v.remedy.does.startswith(then)
+    assert remedy_words(v.remedy.does).startswith(then)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -696,7 +699,7 @@ def test_producers_that_one_look_did_not_see(
     v = verdict(replace(c, first=hole) if number == 0 else replace(c, second=hole))
     assert (v.name, v.rule) == ("unknown", "producers-not-seen")
     assert told(v).endswith(answer)
-    assert v.remedy.does.startswith(then)
+    assert remedy_words(v.remedy.does).startswith(then)
 
 
 @pytest.mark.parametrize(
@@ -734,7 +737,7 @@ def test_a_start_batch_that_was_not_read(
         v = verdict(c)
         assert (v.name, v.rule) == ("unknown", "start-batch-not-read")
         assert told(v).endswith(answer) is of_this, "the answer about another batch is none"
-        assert not of_this or v.remedy.does.startswith(then)
+        assert not of_this or remedy_words(v.remedy.does).startswith(then)
 
 
 def test_why_a_batch_was_not_read_in_the_first_look_counts_too() -> None:
@@ -762,7 +765,7 @@ def test_a_partition_that_is_held_by_nothing_that_its_leader_names(
         c = replace(c, second=replace(c.second, producers=now))
     for looked in (c,) if isinstance(about, str) else (c, replace(c, second=None)):
         v = verdict(looked)
-        assert (v.rule, v.remedy.does) == (
+        assert (v.rule, remedy_words(v.remedy.does)) == (
             "no-open-transaction",
             "ask again: a marker may not have reached all replicas yet",
         )
@@ -783,7 +786,7 @@ def test_a_history_that_was_not_read(late: str | None, rule: str, then: str) -> 
     assert v.rule == rule
     assert ("(" in told(v)) is (late is not None)
     assert late is None or f"({late})" in told(v)
-    assert v.remedy.does.startswith(then)
+    assert remedy_words(v.remedy.does).startswith(then)
 
 
 @pytest.mark.parametrize(
@@ -847,7 +850,7 @@ def test_an_id_that_its_log_shows_open_and_no_coordinator_lists(
     assert v.rule == "log-says-open"
     assert told(v).startswith("__transaction_state says that orders is open with")
     assert told(v).endswith(answer)
-    assert v.remedy.does.startswith(then)
+    assert remedy_words(v.remedy.does).startswith(then)
 
 
 @pytest.mark.parametrize("rows", [(row(),), (), (row("PrepareCommit"),)])
@@ -1014,7 +1017,8 @@ def test_a_log_that_was_not_read_is_not_called_replaced(reason: str | None, repl
     c = seen(case(history=history), producers=(replace(OPEN_HERE, coordinator_epoch=4),))
     assert (c.replaced is not None) is replaced
     gone = replace(past(reason="history-replaced"), detail="it is another log")
-    assert case(history=gone).replaced == "it is another log"
+    assert case(history=gone).replaced == {"detail": "it is another log"}
+    assert case(history=replace(gone, detail=None)).replaced is None
 
 
 def test_what_is_decided_in_the_look_counts_and_what_came_after_it_does_not() -> None:
@@ -1118,7 +1122,7 @@ def test_who_a_remedy_is_about() -> None:
 @pytest.mark.parametrize(("timeout", "told"), [(60_000, ""), (2**31 - 1, " with --owner-is-gone")])
 def test_an_id_that_is_open_elsewhere_is_fenced_first(timeout: int, told: str) -> None:
     remedy = remedies.wait_for_namesake(case(elsewhere(timeout_ms=timeout)))
-    assert f"or fence it first{told}; then abort this one" in remedy.does
+    assert f"or fence it first{told}; then abort this one" in remedy_words(remedy.does)
     assert (remedy.transactional_id, remedy.producer_id, remedy.producer_epoch) == (
         "orders",
         PID,
@@ -1129,7 +1133,7 @@ def test_an_id_that_is_open_elsewhere_is_fenced_first(timeout: int, told: str) -
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_coordinator_that_lost_a_decision_says_what_its_timeout_then_does(outcome: str) -> None:
     history = replace(past(), decisions=(decided(outcome, source="forgotten"),))
-    does = remedies.wait_for_commit(case(row(), history=history)).does
+    does = remedy_words(remedies.wait_for_commit(case(row(), history=history)).does)
     assert does.startswith("the coordinator of orders has lost that decision")
     assert ("--owner-is-gone" in does) is (outcome == "commit")
     assert does.endswith("its timeout aborts it, as was decided") is (outcome == "abort")
@@ -1145,8 +1149,14 @@ def owned(**other: Any) -> Verdict:
 
 
 FEW = CoordinatorFacts(0, 1, True, in_sync=1, least=2)
-AWAY = remedies.start_brokers_first(FEW, ("t:1",), remedies.nothing("later"))
+REPORT, ALIVE = Reason("no-rule"), Reason("worked-on", {"name": "orders"})
+AWAY = remedies.start_brokers_first(FEW, ("t:1",), remedies.nothing(REPORT))
 BACK = "its end cannot be written before __transaction_state:0 is back"
+
+
+def test_its_coordinators_log_comes_back_before_its_partitions() -> None:
+    assert AWAY.partitions == ("__transaction_state:0", "t:1")
+    assert "until enough replicas of __transaction_state:0 are in sync" in said(AWAY.does)
 
 
 @pytest.mark.parametrize(
@@ -1159,7 +1169,7 @@ BACK = "its end cannot be written before __transaction_state:0 is back"
         ({"owner": None}, *["no id is Ongoing with this producer id"] * 3),
         ({"owner": row("PrepareCommit")}, *["no id is Ongoing with this producer id"] * 3),
         ({"fence_safe": False}, *["whether decided data lies under its transaction"] * 3),
-        ({"gate": "it may live"}, *["it may live; only with --owner-is-gone"] * 2, None),
+        ({"gate": ALIVE}, *["on between the two looks; only with --owner-is-gone"] * 2, None),
         ({"short_log": FEW, "remedy": AWAY}, *[BACK] * 3),
         ({"unled": ("t:1",), "remedy": AWAY}, *[BACK] * 3),
     ],
@@ -1174,9 +1184,9 @@ def test_whom_a_fence_may_end(
         ({"is_stopped": True}, stopped),
         ({"owner_is_gone": True}, gone),
     ):
-        said = remedy_allowed(v, "fence", **how)
-        assert (said is None) is (expected is None)
-        assert expected is None or expected in (said or "")
+        why = remedy_allowed(v, "fence", **how)
+        assert (why is None) is (expected is None)
+        assert (expected or "") in said(why)
 
 
 @pytest.mark.parametrize(
@@ -1202,13 +1212,13 @@ def test_whom_a_fence_may_end(
 def test_what_may_be_committed_in_a_dead_owners_stead(
     other: dict[str, Any], why: str | None
 ) -> None:
-    said = commit_refused(owned(**other))
-    assert (said is None) is (why is None)
-    assert why is None or why in (said or "")
+    refused = commit_refused(owned(**other))
+    assert (refused is None) is (why is None)
+    assert (why or "") in said(refused)
     instead = remedy_allowed(owned(**other), "resolve", owner_is_gone=True)
     assert (instead is None) is (why is None and bool(other.get("mixed")))
     if not other.get("mixed"):
-        assert "--owner-is-gone does not apply" in (instead or "")
+        assert "--owner-is-gone does not apply" in said(instead)
 
 
 @pytest.mark.parametrize(
@@ -1223,10 +1233,10 @@ def test_what_may_be_committed_in_a_dead_owners_stead(
 )
 def test_what_is_ended_without_proof(other: dict[str, Any], why: str | None) -> None:
     unknown: dict[str, Any] = {"name": "unknown", "rule": "order-unclear", "owner": None}
-    v = owned(**unknown | {"remedy": remedies.nothing("ask")} | other)
-    said = remedy_allowed(v, "resolve", without_proof=True)
-    assert (said is None) is (why is None)
-    assert why is None or why in (said or "")
+    v = owned(**unknown | {"remedy": remedies.nothing(REPORT)} | other)
+    refused = remedy_allowed(v, "resolve", without_proof=True)
+    assert (refused is None) is (why is None)
+    assert (why or "") in said(refused)
     assert remedy_allowed(v, "resolve") is not None
     for action in ("abort", "fence"):
         assert remedy_allowed(v, action, without_proof=True) is not None
@@ -1248,13 +1258,13 @@ def test_a_refusal_names_the_verdict_what_forbids_it_and_what_to_do_instead() ->
         ("abort", "its owner may still commit: you would drop its records here and keep them"),
         ("resolve", "resolve does not fit this verdict"),
     ):
-        said = remedy_allowed(v, action) or ""
-        assert said.startswith(f"t:0 producer id {PID} is long (past-long): {why}")
-        assert "; the remedy is fence: aborts the open transaction of orders" in said
-    mixed = owned(mixed=True, name="marker-lost", remedy=remedies.nothing("ask again"))
-    said = remedy_allowed(mixed, "abort") or ""
-    assert said.startswith(f"t:0 producer id {PID} is marker-lost, mixed (past-long): ")
-    assert said.endswith("; no remedy yet: ask again")
+        text = said(remedy_allowed(v, action))
+        assert text.startswith(f"t:0 producer id {PID} is long (past-long): {why}")
+        assert "; the remedy is fence: aborts the open transaction of orders" in text
+    mixed = owned(mixed=True, name="marker-lost", remedy=remedies.nothing(REPORT))
+    text = said(remedy_allowed(mixed, "abort"))
+    assert text.startswith(f"t:0 producer id {PID} is marker-lost, mixed (past-long): ")
+    assert text.endswith("; no remedy yet: report it")
 
 
 def test_a_moved_id_matters_only_where_no_id_names_the_partition_and_nothing_is_decided() -> None:

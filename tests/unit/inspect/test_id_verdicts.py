@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdCase, IdVerdict, judge_id
+from eoctl.render.verdicts.evidence_words import evidence_words
+from eoctl.render.verdicts.remedy_words import remedy_words
+from recovery.diagnose import id_verdicts
+from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdCase, IdVerdict
 from recovery.diagnose.verdicts import FINDINGS
 from recovery.facts import (
     CoordinatorFacts,
@@ -23,6 +26,7 @@ from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
 from recovery.values import replace
+from tests.unit.said import all_said
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW, START = 2_000_000_000_000, 1_999_999_900_000
@@ -81,6 +85,10 @@ def record(state: str = "PrepareCommit", version: int = 2, **known: Any) -> Stat
         client_transaction_version=version,
     )._replace(**known)  # fmt: skip
     return StateRecord("orders", 7, 30, START + 50, value)
+
+
+def judge_id(*args: Any) -> IdVerdict:
+    return all_said(id_verdicts.judge_id(*args))
 
 
 def twice(seen: IdFacts, kept: StateRecord | None = None, **second: object) -> IdVerdict:
@@ -240,7 +248,7 @@ def test_each_case_has_its_verdict_rule_and_remedy(name: str) -> None:
     found = play()
     assert (found.name, found.rule, found.remedy.action) == (verdict, rule, action)
     assert found.evidence
-    assert found.remedy.does
+    assert remedy_words(found.remedy.does)
 
 
 @pytest.mark.parametrize(
@@ -283,12 +291,12 @@ def test_a_record_of_something_else_names_no_partition_and_no_version(
 
 def test_a_partition_that_its_record_names_and_nobody_asked_may_lack_its_marker() -> None:
     v = twice(look(named=(named(P),)), record())
-    assert (v.rule, v.evidence[-1].text) == (
+    assert (v.rule, evidence_words(v.evidence[-1])) == (
         "markers-on-their-way",
         "it waits for its markers on some partitions",
     )
     v = twice(look(named=(named(P, epoch=7, start=3), named(Q))), record())
-    assert v.evidence[-1].text == "it waits for its markers on t:0"
+    assert evidence_words(v.evidence[-1]) == "it waits for its markers on t:0"
     assert twice(look(named=None), record()).rule == "markers-on-their-way"
     once = look(named=(named(P, epoch=7, start=3), named(Q)))
     assert judge_id(once, None, record()).rule == "markers-on-their-way"
@@ -316,7 +324,7 @@ def test_a_fence_is_offered_only_where_its_record_and_its_description_agree(
     seen = look("Ongoing", row=row("Ongoing", partitions=visible or ()), **{late: True})
     v = judge_id(seen, None, kept)
     assert v.remedy.action == ("fence" if grant is None else "none")
-    assert v.remedy.does.startswith(grant or "")
+    assert remedy_words(v.remedy.does).startswith(grant or "")
 
 
 @pytest.mark.parametrize("limit", ["over_timeout", "over_long"])
@@ -336,7 +344,7 @@ def test_what_holds_records_now_is_judged_by_its_partition(late: str | None) -> 
     ):
         v = judge_id(look("Ongoing", named=parts, **({late: True} if late else {})))
         assert v.rule == ("holds-not-known" if late else "within-limits")
-        assert late is None or v.evidence[-1].text.endswith(told)
+        assert late is None or evidence_words(v.evidence[-1]).endswith(told)
 
 
 def test_what_an_owner_of_nothing_that_works_on_or_has_members_is_given() -> None:
@@ -363,7 +371,7 @@ def test_what_an_owner_of_nothing_that_works_on_or_has_members_is_given() -> Non
 def test_what_an_id_names_is_its_records_and_holds_is_seen() -> None:
     def about(seen: IdFacts, kept: StateRecord | None = None) -> tuple[str, Any]:
         [said] = [e for e in twice(seen, kept).evidence if e.code == "coordinator"]
-        return said.text.split("; it names ")[1], said.data["partitions"]
+        return evidence_words(said).split("; it names ")[1], said.data["partitions"]
 
     few = row(partitions=(P,))
     assert about(look(row=few), record()) == ("t:0, t:1 and holds none of it back", ["t:0", "t:1"])
@@ -384,7 +392,7 @@ def _refused(part: NamedPartition, outcome: str = "PrepareCommit", version: int 
     """What is said of the one partition that refuses the marker."""
     kept = record(outcome, version=version, partitions=(P,))
     v = twice(look(outcome, row=row(outcome, partitions=(P,)), named=(part,)), kept)
-    [said] = [e.text for e in v.evidence if e.code == "marker-refused"]
+    [said] = [evidence_words(e) for e in v.evidence if e.code == "marker-refused"]
     return said
 
 
@@ -546,7 +554,7 @@ def test_how_what_has_all_its_markers_is_finished(
     in_sync: int | None, least: int | None, version: int, told: str
 ) -> None:
     v = twice(look(in_sync=in_sync, min_in_sync=least), record(version=version))
-    assert v.remedy.does.startswith(told)
+    assert remedy_words(v.remedy.does).startswith(told)
     assert ("restart-coordinator" in dict(v.remedy.refused)) is (version == 2 or in_sync == 1)
     assert v.remedy.partitions == (("__transaction_state:7",) if in_sync == 1 else ())
 
@@ -557,7 +565,10 @@ def test_all_say_the_same_of_which_brokers_have_the_fix_of_a_marker_refused_twic
     pages = ("eoctl/explain/verdicts.md", "docs/verdicts.md", "docs/compatibility.md")
     texts = [" ".join((root / page).read_text("utf-8").split()) for page in pages]
     finished = twice(look(), record()).remedy
-    texts += [finished.does, dict(finished.refused)["restart-coordinator"]]
+    texts += [
+        remedy_words(finished.does),
+        remedy_words(dict(finished.refused)["restart-coordinator"]),
+    ]
     for text in texts:
         assert "ach release of Apache Kafka that needs" in text
         assert "since 4.2.0" in text
@@ -566,7 +577,7 @@ def test_all_say_the_same_of_which_brokers_have_the_fix_of_a_marker_refused_twic
 def test_what_has_all_its_markers_says_which_partitions_are_gone() -> None:
     def told(*parts: NamedPartition) -> str:
         v = twice(look(named=parts), record())
-        [said] = [e.text for e in v.evidence if e.code == "markers-written"]
+        [said] = [evidence_words(e) for e in v.evidence if e.code == "markers-written"]
         return said
 
     gone = named(Q, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION")
@@ -612,17 +623,17 @@ def test_a_permission_is_named_only_where_an_answer_refused_it(
     verdict: Callable[[str], IdVerdict], granted: str
 ) -> None:
     refused, late = verdict(NOT_GRANTED), verdict("REQUEST_TIMED_OUT")
-    assert f"grant READ on {granted}" in refused.remedy.does
-    assert "grant" not in late.remedy.does
-    assert late.remedy.does
+    assert f"grant READ on {granted}" in remedy_words(refused.remedy.does)
+    assert "grant" not in remedy_words(late.remedy.does)
+    assert remedy_words(late.remedy.does)
     if refused.name == "unknown":
-        assert NOT_GRANTED in refused.evidence[-1].text
-        assert "REQUEST_TIMED_OUT" in late.evidence[-1].text
+        assert NOT_GRANTED in evidence_words(refused.evidence[-1])
+        assert "REQUEST_TIMED_OUT" in evidence_words(late.evidence[-1])
 
 
 def test_what_a_record_names_and_a_description_hides_is_to_be_granted() -> None:
     play, *_ = CASES["overdue, partitions hidden"]
-    assert play().remedy.does.startswith("grant DESCRIBE on topic t:")
+    assert remedy_words(play().remedy.does).startswith("grant DESCRIBE on topic t:")
 
 
 def test_a_decided_id_is_a_finding_only_after_two_looks() -> None:
@@ -646,7 +657,7 @@ def test_a_coordinator_that_moved_meanwhile_is_not_fenced() -> None:
 def test_a_marker_that_contradicts_is_told_as_loss(outcome: str, by: str, loss: bool) -> None:
     p = named(P, coordinator=1005, ended_by=(by, 9))
     [refused] = [e for e in twice(look(outcome, named=(p,))).evidence if e.code == "marker-refused"]
-    assert ("LOSS" in refused.text) is loss
+    assert ("LOSS" in evidence_words(refused)) is loss
     assert refused.data["ended_by"] == [by, 9]
 
 
@@ -661,7 +672,9 @@ def test_when_a_refused_one_can_finish(
     partition = named(P, coordinator=5 + above, epoch=EPOCH + (not above))
     kept = None if version is None else record(version=version, partitions=(P,))
     found = twice(look(named=(partition,), row=row(partitions=(P,))), kept)
-    [said] = [c for c in found.remedy.caveats if "until its coordinator reloads" in c]
+    [said] = [
+        c for c in map(remedy_words, found.remedy.caveats) if "until its coordinator reloads" in c
+    ]
     assert ("has caught up" in said, "KAFKA-19999" in said) == (caught_up, mend)
     assert "has forgotten the producer" in said
 
@@ -739,7 +752,7 @@ def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:
 def test_how_many_replicas_are_in_sync_is_told_or_that_it_is_not_known() -> None:
     for in_sync, told in ((None, "in sync: not known, needed: 2"), (1, "in sync: 1, needed: 2")):
         found = twice(look(in_sync=in_sync), record())
-        assert any(told in e.text for e in found.evidence)
+        assert any(told in evidence_words(e) for e in found.evidence)
 
 
 def test_the_farthest_refusal_decides() -> None:
@@ -759,9 +772,9 @@ def test_a_deadline_is_of_what_is_not_decided() -> None:
 def test_only_an_overdue_one_is_its_coordinators_to_abort() -> None:
     overdue = judge_id(look("Ongoing", over_timeout=True), None, record("Ongoing"))
     long = judge_id(look("Ongoing", over_long=True), None, record("Ongoing"))
-    assert overdue.remedy.does != long.remedy.does
-    assert "coordinator" in overdue.remedy.does
-    assert "coordinator" not in long.remedy.does
+    assert remedy_words(overdue.remedy.does) != remedy_words(long.remedy.does)
+    assert "coordinator" in remedy_words(overdue.remedy.does)
+    assert "coordinator" not in remedy_words(long.remedy.does)
 
 
 def test_a_deadline_needs_a_start_and_a_timeout_and_is_by_its_coordinators_clock() -> None:
@@ -786,7 +799,10 @@ def test_how_many_looks_it_stands_on() -> None:
 
 def test_ten_epochs_are_caught_up_by_moves_and_only_where_nothing_else_refuses() -> None:
     ten = twice(look(named=(named(P, coordinator=15), named(Q))), record(version=0))
-    assert (ten.remedy.action, "10 times" in ten.remedy.does) == ("restart-coordinator", True)
+    assert (ten.remedy.action, "10 times" in remedy_words(ten.remedy.does)) == (
+        "restart-coordinator",
+        True,
+    )
     both = look(named=(named(P, coordinator=6), named(Q, epoch=EPOCH + 1)))
     assert twice(both, record(version=0)).remedy.action == "none"
 
@@ -798,16 +814,16 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
     late = look("Ongoing", over_timeout=True)
     whole = said(late, record("Ongoing"))
     assert "partitions-hidden" not in whole
-    assert "compared by its coordinator's clock" in whole["running"].text
-    assert "(its timeout is 1m, counted as long after 15m; " in whole["running"].text
+    assert "compared by its coordinator's clock" in evidence_words(whole["running"])
+    assert "(its timeout is 1m, counted as long after 15m; " in evidence_words(whole["running"])
     assert "partitions-hidden" not in said(late, None)
     hidden = said(replace(late, row=row("Ongoing", partitions=(P,))), record("Ongoing"))
     assert hidden["partitions-hidden"].data == {"partitions": ["t:1"]}
-    assert hidden["partitions-hidden"].text.endswith("that we may not see: t:1")
+    assert evidence_words(hidden["partitions-hidden"]).endswith("that we may not see: t:1")
     unnamed = said(late, record("Ongoing", partitions=()))["partitions-hidden"]
-    assert unnamed.text.endswith("that we may not see: none")
+    assert evidence_words(unnamed).endswith("that we may not see: none")
     ours = look("Ongoing", over_timeout=None, over_long=None)
-    assert "compared by our clock" in said(ours, record("Ongoing"))["running"].text
+    assert "compared by our clock" in evidence_words(said(ours, record("Ongoing"))["running"])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from eoctl.render.verdicts.evidence_words import evidence_words
+from eoctl.render.verdicts.remedy_words import remedy_words
 from recovery.diagnose.id_verdicts import RULES as ID_RULES
 from recovery.diagnose.verdicts import RULES, Verdict, judge
 from recovery.facts import (
@@ -30,6 +32,7 @@ from recovery.inspect.observation import OpenTransaction, Sample, Settings, Star
 from recovery.remedy import repairs
 from recovery.remedy.repairs import commit_refused, remedy_allowed
 from recovery.values import replace
+from tests.unit.said import all_said, said
 from tests.unit.transaction_model import TEN_YEARS, Eyes, Id, World, history, sample, start_batch
 
 P, Q, APPEND_TIME = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
@@ -68,7 +71,8 @@ def look(
         between()
         second = change(sample(w, about.topic_partition, then or eyes, settings))
     past = history(w, about, start, then or eyes) if start else None
-    return judge(about, start, first, second, past, settings)
+    v = judge(about, start, first, second, past, settings)
+    return None if v is None else all_said(v)
 
 
 def judged(*args: object, **kwargs: object) -> Verdict:
@@ -124,7 +128,7 @@ def short(v: Verdict) -> Seen:
 
 def by_cache(v: Verdict) -> list[str]:
     """What the verdict says of this host's cache, up to the first comma."""
-    return [e.text.split(",")[0] for e in v.evidence if e.code == "cache"]
+    return [evidence_words(e).split(",")[0] for e in v.evidence if e.code == "cache"]
 
 
 CASES: dict[str, tuple[Callable[[], Verdict], Seen]] = {}
@@ -437,7 +441,7 @@ def _() -> Verdict:
     w.tick(65_001)
     v = judged(w)
     assert "restart-coordinator" in dict(v.remedy.refused)
-    assert "KAFKA-19999" in v.remedy.does
+    assert "KAFKA-19999" in remedy_words(v.remedy.does)
     return v
 
 
@@ -471,7 +475,7 @@ def refused(version: int, above: int, *, elsewhere: bool = False) -> World:
 )
 def _() -> Verdict:
     v = judged(refused(1, 1))
-    assert "once" in v.remedy.does
+    assert "once" in remedy_words(v.remedy.does)
     return v
 
 
@@ -480,7 +484,7 @@ def _() -> Verdict:
 )
 def _() -> Verdict:
     v = judged(refused(2, 3))
-    assert "3 times" in v.remedy.does
+    assert "3 times" in remedy_words(v.remedy.does)
     return v
 
 
@@ -866,8 +870,8 @@ def _() -> Verdict:
     w.cut(i, seen=True)
     v = judged(w)
     assert i.state == "Ongoing"
-    assert "has lost that decision" in v.remedy.does
-    assert "--owner-is-gone" in v.remedy.does
+    assert "has lost that decision" in remedy_words(v.remedy.does)
+    assert "--owner-is-gone" in remedy_words(v.remedy.does)
     assert remedy_allowed(v, "resolve", owner_is_gone=True) is None
     assert remedy_allowed(v, "fence", owner_is_gone=True) is not None
     return v
@@ -1357,7 +1361,7 @@ def test_case(name: str) -> None:
     v = play()
     assert short(v) == expected
     assert v.evidence
-    assert v.remedy.does
+    assert remedy_words(v.remedy.does)
     if v.remedy.action != "abort":
         assert remedy_allowed(v, "abort") is not None
 
@@ -1404,7 +1408,7 @@ def test_a_log_that_was_not_read_names_a_permission_only_where_it_was_refused(
     for w in (orphan, owned):
         v = judged(w, eyes=Eyes(log_error=error))
         assert v.name == "unknown"
-        assert ("grant READ on __transaction_state" in v.remedy.does) is granted
+        assert ("grant READ on __transaction_state" in remedy_words(v.remedy.does)) is granted
 
 
 @pytest.mark.parametrize(("above", "action"), [(1, "restart-coordinator"), (1000, "none")])
@@ -1444,8 +1448,8 @@ def test_coordinators_that_were_not_seen_are_told_with_their_answers(
 ) -> None:
     v = coordinators(*errors, missing=holes)
     assert v.rule == "coordinators-not-seen"
-    assert v.evidence[-1].text.endswith(told)
-    assert v.remedy.does.startswith(then)
+    assert evidence_words(v.evidence[-1]).endswith(told)
+    assert remedy_words(v.remedy.does).startswith(then)
 
 
 def test_what_a_seen_coordinator_answered_before_is_no_reason() -> None:
@@ -1454,7 +1458,7 @@ def test_what_a_seen_coordinator_answered_before_is_no_reason() -> None:
     w.fresh(P)
     rows = CoordinatorFacts(0, 1, True, "NOT_COORDINATOR"), CoordinatorFacts(1, 1, False, LATE)
     v = judged(w, change=lambda s: replace(s, transactions=Transactions((), rows)))
-    assert v.evidence[-1].text.endswith(f" ({LATE})")
+    assert evidence_words(v.evidence[-1]).endswith(f" ({LATE})")
 
 
 @pytest.mark.parametrize(
@@ -1484,8 +1488,8 @@ def test_what_to_do_about_an_owner_that_was_not_described(
         return replace(s, transactions=replace(s.transactions, rows=rows))
 
     v = judged(w, change=hide)
-    assert (v.rule, v.remedy.does) == ("owner-not-described", then)
-    [told] = [e.text for e in v.evidence if e.code == v.rule]
+    assert (v.rule, remedy_words(v.remedy.does)) == ("owner-not-described", then)
+    [told] = [evidence_words(e) for e in v.evidence if e.code == v.rule]
     for n, error in enumerate(errors):
         answer = f" (broker 1 answered DescribeTransactions with {error})" if error else ""
         assert f"orders-{n}{answer}" in told.split(": ", 1)[1].split(", ")
@@ -1563,7 +1567,7 @@ def test_an_age_that_makes_no_sense_is_not_known() -> None:
 def test_evidence_is_sentences_with_the_numbers_in_them() -> None:
     w = World()
     w.fresh(P)
-    batch, owner = [e.text for e in judged(w).evidence][:2]
+    batch, owner = [evidence_words(e) for e in judged(w).evidence][:2]
     assert batch == "the batch at offset 0 of t:0 is producer id 4001, epoch 0"
     assert owner == (
         "no coordinator lists producer id 4001 as open on t:0; 3 of 3 coordinator partitions "
@@ -1573,12 +1577,12 @@ def test_evidence_is_sentences_with_the_numbers_in_them() -> None:
 
 def test_evidence_of_a_lost_commit_cites_the_record() -> None:
     w, i = lost(2)
-    (said,) = [e for e in judged(w).evidence if e.code == "decision"]
-    assert said.text.startswith(
-        f"__transaction_state-{HOME} offset {said.data['offset']}: orders decided commit with "
+    (decision,) = [e for e in judged(w).evidence if e.code == "decision"]
+    assert evidence_words(decision).startswith(
+        f"__transaction_state-{HOME} offset {decision.data['offset']}: orders decided commit with "
         f"producer id {i.pid}, epoch 3"
     )
-    assert said.data["client_version"] == 2
+    assert decision.data["client_version"] == 2
 
 
 def test_held_groups_are_named() -> None:
@@ -1588,7 +1592,7 @@ def test_held_groups_are_named() -> None:
     assert start is not None
     v = judge(about, replace(start, groups=("billing",)), sample(w, P, CLEAR, SETTINGS))
     assert v is not None
-    assert v.evidence[0].text.endswith("; it holds offsets of group billing")
+    assert evidence_words(v.evidence[0]).endswith("; it holds offsets of group billing")
 
 
 # --- remedies: what is allowed -------------------------------------------------------------------
@@ -1637,18 +1641,18 @@ def test_a_dead_owners_transaction_is_committed_only_over_a_lost_commit() -> Non
     v = CASES["mixed, v2: the next transaction is open on it"][0]()
     assert v.owner is not None
 
-    def said(v: Verdict) -> str:
-        return remedy_allowed(v, "resolve", owner_is_gone=True) or "allowed"
+    def refused(v: Verdict) -> str:
+        return said(remedy_allowed(v, "resolve", owner_is_gone=True))
 
-    assert said(v) == "allowed"
-    assert "deliver what was aborted" in said(replace(v, proven_outcome="abort"))
-    assert "nothing to commit" in said(replace(v, owner=None))
+    assert refused(v) == ""
+    assert "deliver what was aborted" in refused(replace(v, proven_outcome="abort"))
+    assert "nothing to commit" in refused(replace(v, owner=None))
     two_phase = replace(v.owner, timeout_ms=2_147_483_647)
-    assert "only its own system knows" in said(replace(v, owner=two_phase))
+    assert "only its own system knows" in refused(replace(v, owner=two_phase))
     decided = replace(v.owner, state="PrepareAbort")
-    assert "nothing to commit" in said(replace(v, owner=decided))
+    assert "nothing to commit" in refused(replace(v, owner=decided))
     plain = CASES["marker-lost: a commit, v2"][0]()
-    assert "no later transaction of its id is open over it" in said(plain)
+    assert "no later transaction of its id is open over it" in refused(plain)
 
 
 def test_what_may_be_committed_beside_it() -> None:
@@ -1659,13 +1663,13 @@ def test_what_may_be_committed_beside_it() -> None:
     for name in fine:
         assert named[name].mixed or named[name].fence_safe
     open_here = named["open: owned, within its timeout and 15 min"]
-    assert "not known" in (commit_refused(replace(open_here, fence_safe=False)) or "")
+    assert "not known" in said(commit_refused(replace(open_here, fence_safe=False)))
 
 
 def test_open_is_not_fenced_while_decided_data_may_lie_below() -> None:
     v = judged(live(1)[0], eyes=Eyes(history=False))
     assert v.name == "open"
-    assert "decided data" in (remedy_allowed(v, "fence") or "")
+    assert "decided data" in said(remedy_allowed(v, "fence"))
     assert [e.data for e in v.evidence if e.code == "earlier-unclear"] == [
         {"reason": "history-not-read"}
     ]
@@ -1694,15 +1698,13 @@ def test_a_name_never_makes_a_verdict(name: str) -> None:
     w, _i = live(name=name)
     v = judged(w)
     assert (v.name, v.rule) == ("open", "within-limits")
-    assert v.gate is not None
-    assert "looks like a Flink sink (by its name)" in v.gate
+    assert "looks like a Flink sink (by its name)" in said(v.gate)
 
 
 def test_only_what_speaks_for_an_owner_gates() -> None:
     assert judged(live()[0]).gate is None
     two_phase = judged(live(timeout=2_147_483_647)[0]).gate
-    assert two_phase is not None
-    assert "KIP-939" in two_phase
+    assert "KIP-939" in said(two_phase)
     named = Settings(two_phase_patterns=("order.*",))
     assert judged(live()[0], settings=named).gate is not None
 
@@ -1721,7 +1723,7 @@ def test_a_fence_is_judged_where_the_id_is_open_and_not_by_its_stray() -> None:
     assert allowed(judged(w), owner_is_gone=True) == set()
     v = judged(w, only(w, Q))
     assert allowed(v) == set()
-    assert "looks like a Flink sink" in (remedy_allowed(v, "fence") or "")
+    assert "looks like a Flink sink" in said(remedy_allowed(v, "fence"))
     assert allowed(v, owner_is_gone=True) == {"fence"}
 
 
@@ -1747,16 +1749,17 @@ def test_the_source_of_a_copy_decides_only_where_nobody_does_here() -> None:
     """A byte copy is `unknown` here, or an `orphan` if its producer id is one of here by chance."""
     v = compacted()
 
-    def said(v: Verdict) -> str:
-        return remedy_allowed(v, "resolve", by_source=True) or "allowed"
+    def by_source(v: Verdict) -> str:
+        why = remedy_allowed(v, "resolve", by_source=True)
+        return "allowed" if why is None else said(why)
 
-    assert said(v) == "allowed"
-    assert said(replace(v, name="orphan", rule="no-owner")) == "allowed"
-    assert "only once" in said(replace(v, samples=1))
-    assert "another look may still show" in said(replace(v, rule="coordinators-not-seen"))
+    assert by_source(v) == "allowed"
+    assert by_source(replace(v, name="orphan", rule="no-owner")) == "allowed"
+    assert "only once" in by_source(replace(v, samples=1))
+    assert "another look may still show" in by_source(replace(v, rule="coordinators-not-seen"))
     owned = replace(v, owner=id_at(4, "Ongoing"))
-    assert "its coordinator here decides it" in said(owned)
-    assert "leave out --from-cluster" in said(judged(lost(2)[0]))
+    assert "its coordinator here decides it" in by_source(owned)
+    assert "leave out --from-cluster" in by_source(judged(lost(2)[0]))
 
 
 def test_an_unknown_outcome_is_not_resolved_while_the_id_lives_elsewhere() -> None:
@@ -1771,10 +1774,9 @@ def test_an_unknown_outcome_is_not_resolved_while_the_id_lives_elsewhere() -> No
 
 
 def test_a_refusal_is_a_sentence_that_names_the_right_remedy() -> None:
-    said = remedy_allowed(judged(lost(2)[0]), "abort")
-    assert said is not None
-    assert "is marker-lost" in said
-    assert "the remedy is resolve" in said
+    refused = said(remedy_allowed(judged(lost(2)[0]), "abort"))
+    assert "is marker-lost" in refused
+    assert "the remedy is resolve" in refused
 
 
 # --- remedies: the requests ----------------------------------------------------------------------

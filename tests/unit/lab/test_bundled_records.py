@@ -155,6 +155,7 @@ def planned(
     monkeypatch: pytest.MonkeyPatch,
     log: Sequence[bytes] = PLANNED,
     log_end: int | None = None,
+    unseen: Sequence[str] = (),
     **decided: Any,
 ) -> tuple[list[Range], list[bytes]]:
     """Return what is read for a restart plan of a log that starts at 4, and what is taken."""
@@ -176,7 +177,7 @@ def planned(
     facts = [PartitionFacts("orders", 0, log_start_offset=4, high_watermark=log_end)]
     plan = SimpleNamespace(kind="restart")
     rows, missing = asyncio.run(planned_of(None, plan, facts))  # type: ignore[arg-type]
-    assert missing == ()
+    assert [m.topic for m in missing] == [*unseen]
     return wanted, [b64decode(row.data) for row in rows]
 
 
@@ -203,7 +204,8 @@ def test_a_move_takes_what_it_stands_on(
 
 def test_nothing_is_taken_of_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     other = InputDecision("gone", 0, 3, 2, "rewind", None)
-    assert planned(monkeypatch, inputs=(went_to(5, 3), went_to(None, 4), other)) == ([], [])
+    moves = (went_to(5, 3), went_to(None, 4), other)
+    assert planned(monkeypatch, unseen=["gone"], inputs=moves) == ([], [])
     remedy = SimpleNamespace(kind="txn-abort")
     assert asyncio.run(planned_of(None, remedy, [HELD])) == ((), ())  # type: ignore[arg-type]
 

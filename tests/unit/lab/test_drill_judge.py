@@ -21,7 +21,7 @@ from recovery.diagnose.verdicts import VerdictName
 from recovery.errors import UnverifiedError, UsageError
 from recovery.facts import Missing
 from recovery.times import rfc3339
-from recovery.values import replace
+from recovery.values import Reason, replace
 from tests.docs.pages import ROOT
 
 OPEN, COMMIT, ABORT = Ending(None, 5), Ending("commit", 5, 9), Ending("abort", 5, 9)
@@ -123,7 +123,7 @@ def judged_as(
     bundle, _ = bundle_files.read(KEPT)
     d = bundle_files.judged_again(bundle)
     [one, *_] = d.judged
-    remedy = Remedy(action, "")
+    remedy = Remedy(action, Reason("abort"))
     verdict = replace(one.verdict, name=name, remedy=remedy, proven_outcome=outcome)
     about = replace(one.about, producer_id=4001, start_offset=42)
     judged = (replace(one, about=about, verdict=verdict),)

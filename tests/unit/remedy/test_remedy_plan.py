@@ -20,11 +20,10 @@ from eoctl.operations.remedy.remedy_plan import (
     told_without_partition,
 )
 from recovery.change.plan import Plan, Step
-from recovery.diagnose.evidence import Evidence
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import PartitionFacts, ProducerFacts, TransactionFacts
 from recovery.inspect.observation import Settings, StartBatch
-from recovery.values import replace
+from recovery.values import Reason, replace
 from tests.unit.change.test_plan import make
 from tests.unit.check_facts import judged
 
@@ -90,15 +89,16 @@ def test_a_marker_that_was_begun_is_gone_on_with_only_where_it_is_asked_for(
 def test_what_cannot_be_judged_is_no_refusal() -> None:
     """And the evidence of its own rule says what could not be seen."""
     unknown = judged("unknown", 7)
-    evidence = (Evidence("other", "no matter"), Evidence("rule", "broker 2 is away"))
-    told = replace(unknown, verdict=replace(unknown.verdict, evidence=evidence))
-    error = refusal(told, "not known", "t:0")
+    evidence = (Reason("earlier-unclear"), Reason("no-rule"))
+    told = replace(unknown, verdict=replace(unknown.verdict, rule="no-rule", evidence=evidence))
+    error = refusal(told, Reason("seen-once"), "t:0")
     assert isinstance(error, IncompleteError)
-    assert (error.what, error.where) == ("not known (broker 2 is away)", "t:0")
-    assert refusal(unknown, "not known").what == "not known"
-    refused = refusal(judged("open", 7), "it lives", "t:0")
+    why = "it was looked at only once"
+    assert (error.what, error.where) == (f"{why} (no rule fits what was seen)", "t:0")
+    assert refusal(unknown, Reason("seen-once")).what == why
+    refused = refusal(judged("open", 7), Reason("may-be-alive", {"name": "pay"}), "t:0")
     assert isinstance(refused, RefusedError)
-    assert (refused.what, refused.where) == ("it lives", "t:0")
+    assert (refused.what, refused.where) == ("pay may be alive", "t:0")
 
 
 def test_a_lock_that_is_lost_before_the_first_request_has_sent_nothing() -> None:

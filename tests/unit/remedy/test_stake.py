@@ -28,6 +28,7 @@ from recovery.remedy.repairs import undecided_refused
 from recovery.values import replace
 from tests.unit.check_facts import judged
 from tests.unit.formats_build import COMMIT, Item, batch, marker
+from tests.unit.said import said
 
 AT = TopicPartition("t", 0)
 PID, START = 7, 10
@@ -85,17 +86,18 @@ OF_OTHERS = wrote(9, producer_id=8)
 )
 def test_nobody_decides_for_an_owner(first: Sample, second: Sample | None, why: str | None) -> None:
     one = replace(judged("orphan", PID, start=START), first=first, second=second)
-    said = undecided_refused(one)
-    assert said is None if why is None else said is not None and why in said
+    refused = undecided_refused(one)
+    assert (refused is None) is (why is None)
+    assert (why or "") in said(refused)
 
 
 def test_the_first_producer_id_of_a_cluster_is_one_as_others_are() -> None:
     """Kafka counts them from 0."""
     one = replace(judged("orphan", 0, start=START), first=sample(owner("Ongoing", 0)))
-    assert undecided_refused(one) == "orders is Ongoing with its producer id"
+    assert said(undecided_refused(one)) == "orders is Ongoing with its producer id"
     looks = [sample(producers=[wrote(n, producer_id=0)]) for n in (3, 4)]
     one = replace(judged("orphan", 0, start=START), first=looks[0], second=looks[1])
-    assert undecided_refused(one) == "its producer wrote between the looks"
+    assert said(undecided_refused(one)) == "its producer wrote between the looks"
 
 
 # -- what is at stake ------------------------------------------------------------------------------

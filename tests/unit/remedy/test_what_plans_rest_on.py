@@ -18,7 +18,7 @@ from recovery.errors import IncompleteError
 from recovery.facts import Missing, Transactions
 from recovery.formats.flink_checkpoint import Committable
 from recovery.remedy.repairs import MARKER_ACTION
-from recovery.values import replace
+from recovery.values import Reason, replace
 from tests.unit.check_facts import judged
 
 LOST = Committable("sink-0-1", 7, 0, 3, "")
@@ -27,7 +27,9 @@ LOST = Committable("sink-0-1", 7, 0, 3, "")
 def test_a_plan_of_many_fences_only_ids_of_the_verdicts_asked_for() -> None:
     def fenced(verdict: str, pid: int, name: str) -> Any:
         one = judged(verdict, pid)
-        remedy = Remedy("fence", "", transactional_id=name, producer_id=pid, producer_epoch=1)
+        remedy = Remedy(
+            "fence", Reason("abort"), transactional_id=name, producer_id=pid, producer_epoch=1
+        )
         return replace(one, verdict=replace(one.verdict, remedy=remedy))
 
     found = (fenced("overdue", 7, "pay"), fenced("long", 8, "slow"), judged("overdue", 9))

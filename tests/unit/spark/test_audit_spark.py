@@ -3,10 +3,16 @@
 import os
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from recovery.audit.audit_request import Resolved
+from recovery.audit.end_to_end import Reach
+from recovery.audit.end_to_end_request import Tally
 from recovery.errors import IncompleteError
+from spark_jobs import audits
 from spark_jobs.audit_duplicates import suspects_in
+from spark_jobs.audit_end_to_end import _of_all, refuse_lost
 from spark_jobs.session.executors import slots, tries_of
 
 
@@ -60,3 +66,29 @@ def test_more_suspects_than_workers_are_given_are_refused() -> None:
     with pytest.raises(IncompleteError, match="5 ids may be duplicated") as refused:
         suspects_in(contents, 4)
     assert "--engine local" in refused.value.sentence
+
+
+@pytest.mark.parametrize("arrived", [29, 31])
+def test_rows_that_were_read_again_from_another_log_judge_nothing(arrived: int) -> None:
+    """Spark reads a piece again when it has lost an executor: retention may have gone on."""
+    ranges = [Resolved("orders", p, 0, 30, 0, 30, 30) for p in range(2)]
+    tallies = [Tally(30, rows=30), Tally(30, rows=30)]
+    refuse_lost(ranges, tallies, [30, 30])
+    with pytest.raises(IncompleteError, match="30 records were read and") as refused:
+        refuse_lost(ranges, tallies, [30, arrived])
+    assert refused.value.where == "orders:1"
+
+
+def test_the_parts_of_all_buckets_are_joined_and_what_is_told_is_passed_on() -> None:
+    """Some come in one batch, in whatever order."""
+    parts = [Reach(2, 1) for _ in range(3)]
+    for number, part in enumerate(parts):
+        part.last[0], part.rows[2] = number, number + 1
+    told = audits.answer_row("{}", piece=7)
+    rows = [audits.answer_row(content=part.dump()) for part in parts]
+    given = [pa.concat_batches([rows[2], told, rows[0]]), rows[1]]
+    passed, whole = _of_all(lambda: Reach(2, 1))(iter(given))
+    assert passed.equals(told)
+    joined = Reach(2, 1)
+    joined.join(whole.column("content")[0].as_py())
+    assert (joined.last.tolist(), joined.rows.tolist()) == ([2, -1], [0, 0, 6])

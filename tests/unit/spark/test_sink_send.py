@@ -84,7 +84,7 @@ def sent(
     monkeypatch.setattr(executors, "run", tasks.run)
     monkeypatch.setattr(markers, "committed", tasks.committed)
     monkeypatch.setattr(markers, "last_committed", tasks.last_committed)
-    monkeypatch.setattr(markers, "retention_ms", lambda access: 3_600_000)
+    monkeypatch.setattr(markers, "retention_ms", lambda access: 86_400_000)
     spark: Any = None
     storage = LocalFolder(folder)
     return sink._send(spark, MANIFEST, storage, ACCESS, 60_000, 10, in_query=in_query)

@@ -1,12 +1,9 @@
 """Each rule of [check]: below its threshold, at it, and where something was not seen."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from eoctl.operations.watch.check_answer import thresholds
-from eoctl.render.watch_words import REASONS, check_row
+from eoctl.render.watch_words import check_row
 from eoctl.settings.context import CheckThresholds
 from recovery.errors import UsageError
 from recovery.facts import CoordinatorFacts, GroupFacts, GroupOffsetFacts, Missing, TransactionFacts
@@ -302,9 +299,3 @@ def test_each_gap_covers_its_own(name: str, missing: Missing) -> None:
 def test_an_unknown_gap_is_said() -> None:
     with pytest.raises(UsageError, match=r"no gap 'histry'.*transaction-history"):
         split_accepted([], ("histry",))
-
-
-def test_every_reason_has_a_sentence_and_every_sentence_a_reason() -> None:
-    folder = Path(__file__).parents[3] / "recovery"
-    code = "\n".join(path.read_text() for path in folder.rglob("*.py"))
-    assert set(re.findall(r'\bReason\(\s*"([a-z-]+)"', code)) == set(REASONS)

@@ -1,25 +1,40 @@
 """`audit end-to-end`: inputs without an output, or with several."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from eoctl.cli.commands.audit.logs import Reads
-from eoctl.cli.commands.dedup import By, RecordSource
+from eoctl.cli.commands.dedup import RecordSource
 from eoctl.cli.options import Connection, Format, argument, option
+from eoctl.cli.spark_options import SparkOptions
 from eoctl.host.clock import now_ms
 from eoctl.render.columns.audit import END_TO_END
 from recovery.errors import UsageError
 from recovery.selectors import Selector, parse_selector
 from recovery.shared.offset_bounds import parse_bound
 
+if TYPE_CHECKING:
+    from eoctl.operations.audit.end_to_end_map import MapAudit
+
+MAP = "map:"
+FollowedBy = Annotated[
+    str,
+    option(
+        "--by source|key|value|header:NAME|json:PATH|map:FILE",
+        "what an output has of its input; map: it is its mirror, by a kept map",
+    ),
+]
+
 
 def end_to_end(
     connection: Connection,
     output: Format,
+    on: SparkOptions,
     reads: Reads,
     source: RecordSource,
     given: Annotated[str, argument("INPUT[:P]", "the topic that an application reads")],
     made: Annotated[str, argument("OUTPUT", "the topic that it writes")],
-    by: By,
+    by: FollowedBy,
     group: Annotated[
         str | None, option("--group G", "its commits: what it has read must be there")
     ] = None,
@@ -31,7 +46,14 @@ def end_to_end(
     ] = None,
 ) -> int:
     """Inputs without an output, with several, or aborted ones that have an output."""
-    from eoctl.operations.audit.end_to_end import EndToEndRequest, audit_end_to_end
+    if by.startswith(MAP):
+        if group is not None or start != "earliest" or source != RecordSource():
+            raise UsageError("goes with --end lso alone", where=f"--by {by}")
+        if on.engine()[0] == "spark":
+            raise UsageError("one log is read, in this process", where=f"--by {by}")
+        followed = _by_map(_one(given), _one(made, whole=True), by, end)
+        return reads.audited(connection, output, on, END_TO_END, followed)
+    from eoctl.operations.audit.end_to_end import EndToEndAudit
     from recovery.shared.record_ids import parse_record_id
 
     if source.index_header:
@@ -50,7 +72,7 @@ def end_to_end(
             where="--start",
             remedy="write earliest, or an instant like '2h ago'",
         )
-    request = EndToEndRequest(
+    audit = EndToEndAudit(
         _one(given),
         _one(made, whole=True),
         parse_record_id(by, source.headers(), where="--by"),
@@ -58,12 +80,24 @@ def end_to_end(
         None if end is None else parse_bound(end, now, where="--end"),
         group,
     )
-    return reads.answered(
-        connection,
-        output,
-        END_TO_END,
-        lambda cluster, reading: audit_end_to_end(cluster, request, reading),
-    )
+    return reads.audited(connection, output, on, END_TO_END, audit)
+
+
+def _by_map(source: Selector, output: Selector, by: str, end: str | None) -> "MapAudit":
+    from eoctl.operations.audit.end_to_end_map import MapAudit
+
+    if end not in (None, "lso"):
+        raise UsageError("with a map it is lso: all that the map knows", where="--end")
+    assert source.literal is not None
+    assert output.literal is not None
+    if source.partitions:
+        raise UsageError(
+            "with a map all partitions are compared: a copy may be in any of the mirror's",
+            where="INPUT",
+            remedy=f"write {source.literal}",
+        )
+    path = Path(by.removeprefix(MAP)).resolve()
+    return MapAudit(source.literal, output.literal, path, everything=end is not None)
 
 
 def _one(text: str, *, whole: bool = False) -> Selector:

@@ -1,0 +1,122 @@
+"""Keep snapshots in a file: a recording, which recording.py reads."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from msgspec import to_builtins
+
+from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
+from eoctl.render.words import size as words_of
+from recovery.answers import Answer
+from recovery.errors import IncompleteError, UsageError
+from recovery.row import Row
+from tui.feed.recording import MODELS, PLAIN, SAME, SCHEMA
+
+RESERVE = 256 * 2**20
+"""Bytes that a recording leaves free on its disk: others write there, too."""
+NEW = "record into a new file"
+
+
+class Writer:
+    """Appends snapshots to a new file. Raises UsageError if the file cannot be created.
+
+    size: bytes written. snapshots: how many; answered: of these, those with the cluster's newest
+    answer. recording: False before the first snapshot, and once it failed or was closed. ended: why
+    nothing more is written, without the path; "" while it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = self.snapshots = self.answered = 0
+        self.recording = False
+        self.ended = ""
+        try:
+            self._file: TextIO = path.open("x", encoding="ascii")
+        except OSError as error:
+            raise UsageError(
+                f"cannot be written: {error.strerror}", where=str(path), remedy="name a new file"
+            ) from None
+        self._created = os.fstat(self._file.fileno())
+        self._last: Snapshot | None = None
+        self._write({"schema": SCHEMA})
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Write one snapshot and flush it: what was seen must survive a crash.
+
+        Raises IncompleteError if the file is no longer at its path, the disk is nearly full, or the
+        file cannot be written any more; `ended` then says so.
+        """
+        self.recording = False
+        try:
+            self._check()
+            self._write(packed(snapshot, self._last))
+        except OSError as error:
+            raise self._end(f"the recording has ended: {error.strerror}", NEW) from None
+        self._last = snapshot
+        self.snapshots += 1
+        self.answered += snapshot.partitions is not None and not snapshot.silent
+        self.recording = True
+
+    def close(self) -> None:
+        self.recording = False
+        with suppress(OSError):  # `add` has raised it: each snapshot is flushed there
+            self._file.close()
+
+    @property
+    def is_there(self) -> bool:
+        """Return False if the file was deleted, moved or replaced; also once it is closed."""
+        try:
+            return os.path.samestat(self.path.stat(), self._created)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # a path that cannot be looked up is not gone; a write that fails says so
+
+    def _check(self) -> None:
+        if not self.is_there:
+            raise self._end("the recording was deleted, moved or replaced, and has ended", NEW)
+        disk = os.fstatvfs(self._file.fileno())
+        if disk.f_bavail * disk.f_frsize < RESERVE:
+            says = f"the recording has ended: less than {words_of(RESERVE)} are free on its disk"
+            raise self._end(says, f"make space, and {NEW}")
+
+    def _end(self, says: str, remedy: str) -> IncompleteError:
+        self.ended = says
+        return IncompleteError(says, where=str(self.path), remedy=remedy)
+
+    def _write(self, value: object) -> None:
+        line = json.dumps(value, separators=(",", ":")) + "\n"
+        self._file.write(line)
+        self._file.flush()
+        self.size += len(line)
+
+
+def packed(s: Snapshot, before: Snapshot | None) -> dict[str, object]:
+    """Return a snapshot as JSON values."""
+    out: dict[str, object] = {name: getattr(s, name) for name in PLAIN}
+    for part in PARTS:
+        answer: Answer | None = getattr(s, part)
+        if before is not None and answer is getattr(before, part):
+            out[part] = SAME
+        elif answer is not None:
+            out[part] = _packed_answer(answer)
+    return out
+
+
+def _packed_answer(a: Answer) -> dict[str, object]:
+    return {
+        "schema": a.schema,
+        "cluster_id": a.cluster_id,
+        "at": a.collected_at,
+        "rows": [list(to_builtins(row).values()) for row in a.rows],
+        "fields": list(MODELS.get(a.schema, Row).__struct_fields__),
+        "errors": [
+            {name: value for name, value in to_builtins(row).items() if value is not None}
+            for row in a.errors
+        ],
+        "extra": to_builtins(dict(a.extra)),
+        "finding": [a.judging, a.finding],
+    }
