@@ -84,6 +84,9 @@ def test_v1_needs_a_marker_before_that_is_certain() -> None:
     assert found(end, replace(FIRST, timestamp=500), one) is None
     assert found(end, replace(FIRST, outcome="commit"), one) is None
     assert found(end, replace(FIRST, data=False, data_epoch=None), one) is None
+    assert found(end, None, log(BEGUN, *v1("commit", 1_000), version=0)) is None
+    # decisions after that marker may not have been loaded
+    assert found(end, FIRST, replace(one, cuts={"app": 4})) is None
     # data of the next transaction may be there before the marker
     next_begun = log(BEGUN, *v1("abort", 100), *v1("commit", 1_000), *v1("abort", 1_059), version=0)
     assert found(end, FIRST, next_begun) is None
@@ -109,6 +112,9 @@ def test_v2_the_epoch_alone(before: Marker | None) -> None:
     assert found(mark(20, "commit", 1, 135, 1), before, whole) is None
     # an abort two epochs above is of a later transaction, or of Kafka 4.0.0: not certain
     assert found(mark(20, "abort", 3, 165, 1), before, whole) is None
+    # what began the epoch is compacted away: a decision of v1 in it may be too
+    short = replace(whole, records=whole.records[4:], whole_from=4)
+    assert found(mark(20, "commit", 2, 135, 1), before, short) is None
     # the decision itself is compacted away
     gone = replace(whole, records=whole.records[6:], whole_from=6)
     assert found(mark(20, "commit", 2, 135, 1), before, gone) is None
