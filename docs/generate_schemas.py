@@ -44,6 +44,7 @@ from recovery.audit.audit_rows import (
     MirrorCheckpoint,
     MirrorExamined,
     MirrorKeptRow,
+    MirrorOpenRow,
     MirrorTransactionRow,
     SequencesExamined,
     TransactionsCovered,
@@ -381,7 +382,13 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "audit-mirror-transactions": Envelope(
         MirrorTransactionRow,
-        {"findings": int, "partitions": int, "mirror_cluster_id": str | None},
+        {
+            "findings": int,
+            "partitions": int,
+            "mirror_cluster_id": str | None,
+            "decisions_until": datetime | None,
+            "open": list[MirrorOpenRow],
+        },
     ),
     "audit-mirror-keep": Envelope(
         MirrorKeptRow,

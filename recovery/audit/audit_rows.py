@@ -342,6 +342,41 @@ class MirrorCutPart(HasPartition, Row):
     ]
 
 
+class MirrorAbsentPart(HasPartition, Row):
+    """A partition that a transaction named, and of which the mirror has nothing of it."""
+
+    topic: str
+    partition: int
+    mirror_topic: str
+    from_offset: Annotated[int, Meta(description="in the source its records come at or after it")]
+
+
+class MirrorOpenRow(HasPartition, Row):
+    """A transaction that is open in the mirror and that no coordinator there owns."""
+
+    topic: Annotated[str, Meta(description="of the source")]
+    partition: int
+    mirror_topic: str
+    producer_id: int
+    start_offset: Annotated[int, Meta(description="in the mirror")]
+    outcome: Annotated[
+        str | None, Meta(description="commit or abort, as the source decided; null: not known")
+    ]
+    proven: Annotated[bool, Meta(description="by the same batches in the source's log")]
+    transactional_id: Annotated[str, Meta(description="that decided it, in the source")]
+    same_batches: Annotated[
+        int | None, Meta(description="of its producer in both logs; null: nothing was compared")
+    ]
+    missing_records: Annotated[
+        int | None, Meta(description="that the source has before its marker, and the mirror lacks")
+    ]
+    marker_offset: Annotated[int | None, Meta(description="of the source's marker")]
+    command: Annotated[
+        str | None,
+        Meta(description="that ends it, without --link-is-stopped, which is yours to say"),
+    ]
+
+
 class MirrorTransactionRow(Row):
     """A transaction that the source committed, and of which the mirror has only a part."""
 
@@ -350,3 +385,7 @@ class MirrorTransactionRow(Row):
     producer_epoch: Annotated[int, Meta(description="of the data")]
     decided_at: Timestamp
     partitions: list[MirrorCutPart]
+    absent: Annotated[
+        list[MirrorAbsentPart],
+        Meta(description="by a bundle's decisions, which do not say what was written"),
+    ]

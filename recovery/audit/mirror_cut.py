@@ -16,7 +16,16 @@ from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.inspect.history import Decision
 from recovery.values import Value
 
-WhyUnproven = Literal["decision-gone", "not-compared", "no-data", "no-marker"]
+WhyUnproven = Literal[
+    "decision-gone",
+    "not-compared",
+    "no-data",
+    "no-marker",
+    "own-producer",
+    "no-copies",
+    "after-bundle",
+    "undecided",
+]
 
 
 class CutPart(HasPartition, Value):
@@ -32,16 +41,30 @@ class CutPart(HasPartition, Value):
     missing_from: int | None
 
 
+class AbsentPart(HasPartition, Value):
+    """A partition that a committed transaction named, and of which the mirror has nothing of it.
+
+    from_offset: after the mirror's last marker that is a copy, which has the source's offset; 0 =
+    the mirror is empty. The source wrote the records at or after it.
+    """
+
+    topic: str
+    partition: int
+    from_offset: int
+
+
 class CutTransaction(Value):
     """A committed transaction of which the mirror has a part and lacks another.
 
-    decision None: its record is compacted away, and under v2 the markers prove the commit.
+    decision None: its record is compacted away, and under v2 the markers prove the commit. absent:
+    partitions of which nothing is known but that it wrote there: the source's log is gone.
     """
 
     producer_id: int
     epoch: int  # of its data
     decision: Decision | None
     parts: tuple[CutPart, ...]
+    absent: tuple[AbsentPart, ...] = ()
 
 
 class UnprovenPart(HasPartition, Value):
@@ -51,6 +74,11 @@ class UnprovenPart(HasPartition, Value):
     that name their other partitions. not-compared: they wrote to this partition, and it is not
     among those compared. no-data: the mirror lacks a part of them, and nothing is left of what
     they wrote to this partition. no-marker: data that may be of a committed one or a later one.
+
+    Of byte copies, judged without the source's log: own-producer: they may be of a producer of the
+    mirror's cluster. no-copies: nothing in the mirror bears their producer ids. after-bundle: they
+    ended after the decisions were read. undecided: they are open, and there is no decision that can
+    only be theirs.
     """
 
     topic: str

@@ -26,7 +26,7 @@ WORD_CELLS = 24
 """Of a name, typed whole; of a longer one both ends and four digits are typed."""
 _SEAL = "seal"
 _ADDED = re.compile(
-    r"((?:commit-|abort-)?(?:without-proof-|owner-is-gone-)?)(.*?)"
+    r"((?:commit-|abort-)?(?:without-proof-|owner-is-gone-|link-is-stopped-)?)(.*?)"
     r"((?:-owner-is-gone)?(?:-which-writes)?)",
     re.DOTALL,
 )

@@ -350,7 +350,10 @@ RULES: tuple[Rule, ...] = (
         "coordinators-not-seen",
         lambda c: not c.coordinators_seen,
         lambda c: {**_search(c), "errors": _coordinator_errors(c)},
-        lambda c: refused(*_coordinator_errors(c)),
+        lambda c: {
+            **refused(*_coordinator_errors(c)),
+            "none": not any(s.transactions.coordinators for s in c.samples),
+        },
     ),
     _unknown("topic-not-described", lambda c: not all(s.topic_describe for s in c.samples)),
     _unknown("one-sample", lambda c: not c.twice, _search),

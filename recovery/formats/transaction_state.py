@@ -28,6 +28,8 @@ class TransactionState(StrEnum):
     UNKNOWN = "Unknown"  # a state of a newer Kafka
 
 
+MAX_EPOCH = 32_767
+"""The last epoch of a producer id: then its transactional id gets another one."""
 _HEAD = struct.Struct(">qhib")  # producer id and epoch, timeout, state
 _TIMES = struct.Struct(">qq")  # last update, start
 _I64 = struct.Struct(">q")

@@ -17,13 +17,12 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.formats.reader import UnknownVersion
-from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.formats.transaction_state import MAX_EPOCH, TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 from recovery.inspect.two_phase import is_two_phase
 from recovery.plurals import counted
 from recovery.values import Reason, Value
 
-MAX_EPOCH = 32_767
 MARKER_ACTION = "write-marker"
 """The step of an abort or a resolve: it ends a transaction on one partition only."""
 NEVER_KNOWN = frozenset(
@@ -49,12 +48,14 @@ def remedy_allowed(
     owner_is_gone: bool = False,
     is_stopped: bool = False,
     without_proof: bool = False,
+    by_source: bool = False,
 ) -> Reason | None:
     """Return None if allowed, else a refusal that names the remedy too (exit status 4).
 
     For a fence, check every partition on which the id is open, but not a stray batch of its
     producer id elsewhere: one refusal is enough. is_stopped: its application is known to be
-    stopped, so a transaction within its limits may be fenced; a gate still forbids it.
+    stopped, so a transaction within its limits may be fenced; a gate still forbids it. by_source:
+    the records are byte copies of another cluster's, which decided them.
     """
     why = refusal_of(
         verdict,
@@ -62,6 +63,7 @@ def remedy_allowed(
         owner_is_gone=owner_is_gone,
         is_stopped=is_stopped,
         without_proof=without_proof,
+        by_source=by_source,
     )
     return None if why is None else Reason("refused", more={"verdict": verdict, "why": why})
 
@@ -73,12 +75,15 @@ def refusal_of(
     owner_is_gone: bool = False,
     is_stopped: bool = False,
     without_proof: bool = False,
+    by_source: bool = False,
 ) -> Reason | None:
     """Return why an action is refused, None if it is allowed: the reason in `remedy_allowed`."""
     if action == "fence":
         return _fence_refused(verdict, owner_is_gone, is_stopped)
     if action == "resolve" and owner_is_gone:
         return _commit_in_its_stead_refused(verdict)
+    if action == "resolve" and by_source:
+        return _by_source_refused(verdict)
     written = {"abort": ("abort",), "resolve": ("resolve", "write-prepared-marker")}
     if verdict.remedy.action in written.get(action, ()):
         return None
@@ -110,6 +115,20 @@ def _without_proof_refused(v: Verdict) -> Reason | None:
     if v.samples < 2:
         return Reason("seen-once")
     return None
+
+
+def _by_source_refused(v: Verdict) -> Reason | None:
+    """Return why this cluster, and not the source, decides; None: it knows nothing of an owner.
+
+    An `orphan` may be a copy whose producer id is one of this cluster's own by chance.
+    """
+    if v.owner is not None:
+        return Reason("decided-here", _named(v.owner))
+    if v.name not in ("unknown", "orphan"):
+        return Reason("was-decided-here")
+    if v.name == "unknown" and v.rule not in NEVER_KNOWN:
+        return Reason("owner-may-show")
+    return Reason("seen-once") if v.samples < 2 else None
 
 
 def undecided_refused(judged: Judged) -> Reason | None:

@@ -20,7 +20,7 @@ from eoctl.lab import admin
 from eoctl.lab.client import Client, refuse
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
-from recovery.remedy.repairs import MAX_EPOCH
+from recovery.formats.transaction_state import MAX_EPOCH
 from tests.kafka.command import Ran
 from tests.unit.formats_build import Item, batch
 

@@ -474,6 +474,11 @@ def test_a_real_mirror_maker(
     for group, at, source in plans:
         found = ("--group", group, *source, "--pause", "0.1s", "-o", "json")
         ran = world.eoctl("restart", "plan", *found)
+        # of a copy that came after the map, the map cannot say that it is a repeat
+        is_later = source[1] == str(earlier) and not exactly_once
+        if refused := is_later and ran.status == 4:
+            assert "continues between" in ran.stderr
+            ran = world.eoctl("restart", "plan", *found, "--at", "earliest")
         assert ran.status == 0, ran.stderr
         [plan] = ran.rows
         again = 0
@@ -481,9 +486,9 @@ def test_a_real_mirror_maker(
             p = i["partition"]
             unread, onward = unread_and_read_on(mine[p], theirs[p], at[p], i["restart_offset"])
             assert unread - onward == Counter()
-            assert set(onward) == set(unread)
-            assert origin["read_again"] == sum((onward - unread).values())
-            again += origin["read_again"]
+            assert is_later or set(onward) == set(unread)
+            assert refused or origin["read_again"] == sum((onward - unread).values())
+            again += sum((onward - unread).values())
         gone = source[1] != "a"
         assert plan["guarantee"] == ("at-least-once" if again or gone else "exactly-once")
         exact += not again

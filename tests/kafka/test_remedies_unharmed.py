@@ -30,8 +30,9 @@ from eoctl.settings.context import Connect, resolve
 from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TopicPartition
+from recovery.formats.transaction_state import MAX_EPOCH
 from recovery.inspect.observation import Settings
-from recovery.remedy.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
+from recovery.remedy.repairs import MarkerRequest, RaiseRequest
 from recovery.values import replace
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic

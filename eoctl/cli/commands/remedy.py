@@ -67,6 +67,8 @@ class OpenHere:
         *,
         without_proof: bool = False,
         owner_is_gone: bool = False,
+        source: str | None = None,
+        source_topic: str | None = None,
     ) -> remedy_change.RemedyRequest:
         """Return what is requested. Raises UsageError when a part of it is not named."""
         partition = self.name()
@@ -79,6 +81,8 @@ class OpenHere:
             outcome=outcome,
             without_proof=without_proof,
             owner_is_gone=owner_is_gone,
+            source=source,
+            source_topic=source_topic,
         )
 
 
@@ -166,6 +170,17 @@ def resolve(
             "a lost COMMIT under an open transaction of an owner gone for good: commit both",
         ),
     ] = False,
+    source: Annotated[
+        str | None,
+        option("--from-cluster CONTEXT", "it is a byte copy of this cluster's, which decided it"),
+    ] = None,
+    source_topic: Annotated[
+        str | None, option("--from-topic TOPIC", "its name there [the same name]")
+    ] = None,
+    link_is_stopped: Annotated[
+        bool,
+        option("--link-is-stopped", "nothing copies to this topic any more; with --from-cluster"),
+    ] = False,
 ) -> int:
     """Write the marker that a coordinator decided and that got lost. --execute acts.
 
@@ -173,6 +188,9 @@ def resolve(
     shows the records at stake and what each outcome costs. --owner-is-gone is for a lost COMMIT
     under a later open transaction (marker-lost, mixed) of an owner that will not come back: its
     coordinator commits that transaction, undecided records with it, before its deadline drops all.
+    --from-cluster is for byte copies, as cluster links make them: the source's log must hold the
+    same batches at the same offsets, and end them with the marker that its coordinator decided. It
+    goes with --link-is-stopped, which no log can show: stop the link or promote the topic first.
     """
     if outcome not in ("commit", "abort"):
         raise UsageError("must be commit or abort", where="--outcome")
@@ -181,8 +199,25 @@ def resolve(
             "works only with --outcome commit: at the deadline the coordinator aborts anyway",
             where="--owner-is-gone",
         )
+    if source is not None and (without_proof or owner_is_gone):
+        raise UsageError("the source proves the outcome, or refuses", where="--from-cluster")
+    for given, name in ((source_topic, "--from-topic"), (link_is_stopped, "--link-is-stopped")):
+        if given and source is None:
+            raise UsageError("goes with --from-cluster alone", where=name)
+    if source is not None and not link_is_stopped:
+        raise UsageError(
+            "a link that still runs brings the source's own marker, and after this one the two "
+            "logs would differ",
+            where="--from-cluster",
+            remedy="stop the link or promote the topic here, then say so: --link-is-stopped",
+        )
     request = open_here.request(
-        "resolve", outcome, without_proof=without_proof, owner_is_gone=owner_is_gone
+        "resolve",
+        outcome,
+        without_proof=without_proof,
+        owner_is_gone=owner_is_gone,
+        source=source,
+        source_topic=source_topic,
     )
     return _run(connection, output, execute, limits, open_here.cluster_id, request)
 

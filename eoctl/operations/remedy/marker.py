@@ -19,8 +19,10 @@ from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import copied
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
+from eoctl.operations.remedy.copied import Proof
 from eoctl.operations.remedy.remedy_plan import (
     Planned,
     RemedyRequest,
@@ -80,7 +82,7 @@ async def plan(
         return Planned(None, await how_it_ended(cluster, request))
     if judged.verdict.proven_outcome is not None:
         request = replace(request, without_proof=False)  # it is known: no need to do without
-    if request.without_proof and judged.second is None:
+    if (request.without_proof or request.source) and judged.second is None:
         # what can never be known is judged after one check; its possible owner is not
         await asyncio.sleep(pause)
         [again] = await look_again(cluster, [judged], settings)
@@ -88,7 +90,10 @@ async def plan(
             raise RefusedError("it ended meanwhile", where=request.partition, remedy="look again")
         judged = again
     refuse(judged, request)
-    steps, observed = await marker_steps(cluster, judged, request)
+    proof = None
+    if request.source is not None:
+        proof = await copied.proof(cluster, request, judged.about, settings.clock_skew)
+    steps, observed = await marker_steps(cluster, judged, request, proof)
     return Planned(
         new_plan(
             context,
@@ -109,6 +114,7 @@ def _hits(steps: Sequence[Step], request: RemedyRequest) -> str:
     """Return what must be typed: partition, an outcome not evident, an owner shut out."""
     words = [request.outcome] if request.outcome else []
     words += ["without-proof"] if request.without_proof else []
+    words += ["link-is-stopped"] if request.source is not None else []
     words.append(steps[-1].target)
     words += [f"restart-{s.target}" for s in steps if s.action == remedy_raise.ACTION]
     return "-".join(words)
@@ -131,13 +137,15 @@ def refuse(judged: Judged, request: RemedyRequest) -> None:
         request.action,
         owner_is_gone=request.owner_is_gone,
         without_proof=request.without_proof,
+        by_source=request.source is not None,
     )
-    if why is None and request.without_proof:
+    if why is not None and not request.without_proof:
+        raise refusal(judged, why)
+    decides_elsewhere = request.without_proof or request.source is not None
+    if why is None and decides_elsewhere:
         why = undecided_refused(judged)
     if why is not None:
-        if request.without_proof:
-            raise RefusedError(remedy_words(why))
-        raise refusal(judged, why)
+        raise RefusedError(remedy_words(why))
     proven = judged.verdict.proven_outcome
     if request.action == "resolve" and proven is not None and request.outcome != proven:
         raise RefusedError(
@@ -173,9 +181,11 @@ def subject(about: OpenTransaction) -> str:
 
 
 async def marker_steps(
-    cluster: Cluster, judged: Judged, request: RemedyRequest
+    cluster: Cluster, judged: Judged, request: RemedyRequest, proof: Proof | None = None
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """Return the marker, after the raise of an idle id if one is needed, and the facts of both.
+
+    proof: of another cluster, from which the records were copied.
 
     Raises RefusedError if somebody may write with its epoch and no raise can prevent that.
     """
@@ -196,14 +206,28 @@ async def marker_steps(
                 "aborted, and that abort drops the committed records that wait there"
             )
             step = step.model_copy(update={"harms": (*step.harms, harm)})
+        if proof is not None:
+            harm = (
+                f"{step.target} has the source's producer id by chance: its application has "
+                "nothing to do with these records, and must be restarted all the same"
+            )
+            step = step.model_copy(update={"harms": (*step.harms, harm)})
         steps.append(step)
         observed |= facts_of_id
     sent = marker_for(about, row, outcome, write_version=await _write_version(cluster, leader))
     facts_told = await step_evidence(cluster, judged, outcome)
-    harms: tuple[str, ...] = ()
+    harms = _may_be_copied(judged) if request.action == "abort" else ()
     if request.without_proof:
         facts_told |= await remedy_stake.of(cluster, judged)
         harms = remedy_stake.costs(facts_told, outcome)
+    stands_on = [subject(about)]
+    elsewhere: dict[str, Any] = {}
+    if proof is not None:
+        observed[proof.subject] = proof.facts()
+        stands_on.append(proof.subject)
+        elsewhere = {copied.PARAMETER: proof.parameter}
+        facts_told["evidence"].append(proof.evidence(about))
+        harms = proof.harms()
     steps.append(
         Step(
             action=MARKER_ACTION,
@@ -216,16 +240,29 @@ async def marker_steps(
                 "last_sequence": row.last_sequence,
                 "end_offset": judged.partition.high_watermark,
                 "without_proof": request.without_proof,
+                **elsewhere,
             },
             does=f"WriteTxnMarkers {sent.outcome.upper()} for producer id {sent.producer_id} "
             f"(epoch {sent.producer_epoch}) to the leader of {about.name}, broker "
             f"{leader}, and to no other partition",
-            stands_on=(subject(about),),
+            stands_on=tuple(stands_on),
             about=[facts_told],
             harms=harms,
         )
     )
     return tuple(steps), observed
+
+
+def _may_be_copied(judged: Judged) -> tuple[str, ...]:
+    """Return that an orphan may be a byte copy: clusters give out equal producer ids, from 0 on."""
+    if judged.history is None or judged.history.decisions:
+        return ()
+    text = (
+        "no transaction of this producer id on this partition was ever ended here: if its topic is "
+        "a mirror of byte copies (a cluster link), the other cluster may have committed these "
+        "records: ask `eoctl audit mirror-transactions` first"
+    )
+    return (text,)
 
 
 async def _raise(

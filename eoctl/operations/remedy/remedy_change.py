@@ -12,7 +12,7 @@ from eoctl.operations.change.granted import ungranted
 from eoctl.operations.change.steps import Effect, on_cluster
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
-from eoctl.operations.remedy import checkpoint_commit
+from eoctl.operations.remedy import checkpoint_commit, copied
 from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
@@ -93,6 +93,8 @@ class RemedyOperation:
         markers = [step for step in steps if step.action == MARKER_ACTION]
         if markers:
             now |= await self._observe_partitions(markers)
+        for step in markers:
+            now |= await copied.observed(self._cluster, step, self._settings.clock_skew)
         if not self._plan.changed(now, steps):
             await refuse_new_writes(self._cluster, steps)
         return now

@@ -27,7 +27,11 @@ NOT_JUDGED = "id-not-described"
 
 
 class RemedyRequest(Value):
-    """The operator's request. outcome, and the two acceptances: for resolve and fence."""
+    """The operator's request. outcome, and the two acceptances: for resolve and fence.
+
+    source: the context of the cluster whose decision a resolve copies; None = this cluster's own.
+    source_topic: there; None = it has the same name.
+    """
 
     action: Action
     partition: str | None = None  # orders:3
@@ -39,6 +43,8 @@ class RemedyRequest(Value):
     owner_is_gone: bool = False
     is_stopped: bool = False  # its group has no members: a fence may come within the limits
     without_proof: bool = False
+    source: str | None = None
+    source_topic: str | None = None
 
 
 class Planned(Value):

@@ -1,8 +1,9 @@
 """The columns of audit findings."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from eoctl.render.columns.table import (
     FINDING,
@@ -28,6 +29,7 @@ from recovery.audit.audit_rows import (
     NamedMarker,
     RecordPlace,
 )
+from recovery.diagnose.copied import same_and_decided
 from recovery.plurals import count, counted
 from recovery.quoting import some
 from recovery.times import rfc3339
@@ -265,11 +267,13 @@ MIRROR = Table(
 
 
 def _cut_parts(row: MirrorTransactionRow) -> str:
-    return "; ".join(
+    absent = [f"{a.topic_partition} missing, from {a.from_offset} on" for a in row.absent]
+    parts = [
         f"{p.topic_partition} {p.first_offset}-{p.last_offset} "
         + ("there" if p.missing_from is None else f"missing from {p.missing_from}")
         for p in sorted(row.partitions, key=lambda p: p.missing_from is None)
-    )
+    ]
+    return "; ".join([*absent, *parts])
 
 
 def _cut_summary(answer: Answer) -> str:
@@ -278,7 +282,33 @@ def _cut_summary(answer: Answer) -> str:
         f"{counted(findings, 'transaction is', 'transactions are')} only partly in the mirror, "
         f"{counted(partitions, 'partition')} compared{_shown(answer)}"
     )
+    if until := answer.extra["decisions_until"]:
+        text += f", by decisions until {until}"
     return with_gaps(text, answer)
+
+
+def _open_below(answer: Answer) -> Iterable[str]:
+    for o in answer.extra["open"]:
+        where = f"{o['mirror_topic']}:{o['partition']} producer id {o['producer_id']}"
+        yield f"open in the mirror: {where}: {_why_open(o)}"
+        if o["command"] is not None:
+            yield f"  {o['command']}"
+    if any(o["proven"] for o in answer.extra["open"]):
+        yield (
+            "Stop the link first, or promote the topic: it may only be behind. Then add "
+            "--link-is-stopped."
+        )
+
+
+def _why_open(o: Mapping[str, Any]) -> str:
+    outcome, name = o["outcome"], o["transactional_id"]
+    if not o["proven"]:
+        return (
+            f"the bundle says that {name} decided {outcome} for this producer id and epoch here; "
+            "that these are its records only the source's log proves"
+        )
+    counts = (o["same_batches"], o["missing_records"], o["marker_offset"])
+    return same_and_decided(f"from offset {o['start_offset']} on", outcome, name, *counts)
 
 
 MIRROR_TRANSACTIONS = Table(
@@ -293,6 +323,7 @@ MIRROR_TRANSACTIONS = Table(
     ),
     names=("transactional_id",),
     summary=_cut_summary,
+    below=_open_below,
 )
 
 

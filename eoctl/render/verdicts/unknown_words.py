@@ -163,6 +163,19 @@ def _grant(right: str, otherwise: str) -> Callable[..., str]:
     return words
 
 
+def _see_coordinators(*, refused: bool, none: bool, **_: Any) -> str:
+    """Return how to see who owns it. none: no coordinator is known."""
+    if refused:
+        return "grant DESCRIBE on transactional id *"
+    if none:
+        return (
+            "grant DESCRIBE on __transaction_state; if this cluster has none, as a standby may "
+            "not, start a transactional producer once: that makes it, and its coordinators can say "
+            "who owns this"
+        )
+    return "wait for the coordinators, or start their brokers"
+
+
 def _see_producers(unseen: Sequence[str], refused: Sequence[str]) -> str:
     """Return how to see producers of partitions. refused: topics that may not be read."""
     if refused:
@@ -220,9 +233,7 @@ THEN: Mapping[str, Words] = {
         "READ on __transaction_state; a fence could destroy committed data",
         "let its owner end it: a fence could destroy committed data",
     ),
-    "coordinators-not-seen": _grant(
-        "DESCRIBE on transactional id *", "wait for the coordinators, or start their brokers"
-    ),
+    "coordinators-not-seen": _see_coordinators,
     "topic-not-described": "grant DESCRIBE on the topic",
     "one-sample": _LOOK_AGAIN,
     "still-writing": "find who writes with this producer id",

@@ -1745,6 +1745,23 @@ def test_only_what_no_look_can_answer_is_resolved_without_proof() -> None:
         assert remedy_allowed(owned, "resolve", without_proof=True) is not None
 
 
+def test_the_source_of_a_copy_decides_only_where_nobody_does_here() -> None:
+    """A byte copy is `unknown` here, or an `orphan` if its producer id is one of here by chance."""
+    v = compacted()
+
+    def by_source(v: Verdict) -> str:
+        why = remedy_allowed(v, "resolve", by_source=True)
+        return "allowed" if why is None else said(why)
+
+    assert by_source(v) == "allowed"
+    assert by_source(replace(v, name="orphan", rule="no-owner")) == "allowed"
+    assert "only once" in by_source(replace(v, samples=1))
+    assert "another look may still show" in by_source(replace(v, rule="coordinators-not-seen"))
+    owned = replace(v, owner=id_at(4, "Ongoing"))
+    assert "its coordinator here decides it" in by_source(owned)
+    assert "leave out --from-cluster" in by_source(judged(lost(2)[0]))
+
+
 def test_an_unknown_outcome_is_not_resolved_while_the_id_lives_elsewhere() -> None:
     w, i = live(1)
     w.end(i, "commit")

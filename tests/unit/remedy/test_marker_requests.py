@@ -14,9 +14,12 @@ from eoctl.kafka.write.markers import (
     initialise_producer,
     write_marker,
 )
-from eoctl.operations.remedy import marker, raising, stake
+from eoctl.operations.diagnose.copied import InSource
+from eoctl.operations.remedy import copied, marker, raising, stake
+from eoctl.operations.remedy.copied import Proof
 from eoctl.operations.remedy.remedy_plan import RemedyRequest
-from recovery.change.plan import Step
+from recovery.change.plan import Step, differences
+from recovery.diagnose.copied import Copied
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import RefusedError
 from recovery.facts import (
@@ -26,8 +29,10 @@ from recovery.facts import (
     TransactionFacts,
     Transactions,
 )
+from recovery.inspect.history import Decision, Marker
 from recovery.inspect.observation import OpenTransaction
 from recovery.remedy.repairs import MARKER_ACTION, EndRequest, InitRequest, MarkerRequest
+from recovery.values import replace
 
 
 class Broker:
@@ -133,6 +138,8 @@ def planned(
     request: RemedyRequest,
     *owners: TransactionFacts,
     version: int | None = 5,
+    proof: Proof | None = None,
+    history: object = None,
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
     """The marker of producer 7, epoch 5, whose transaction began at 20."""
 
@@ -148,7 +155,7 @@ def planned(
         return version
 
     async def evidence(cluster: Any, judged: Any, outcome: str) -> dict[str, Any]:
-        return {"partition": "t:3", "outcome": outcome}
+        return {"partition": "t:3", "outcome": outcome, "evidence": []}
 
     async def at_stake(*given: Any) -> dict[str, Any]:
         return {"stake": True}
@@ -170,8 +177,10 @@ def planned(
         partition=PartitionFacts(*AT, "id", 2, 6, (2,), 0, 20, 40),
         start=SimpleNamespace(producer_epoch=4),
         verdict=SimpleNamespace(name="orphan", rule="r", proven_outcome=None, decision=None),
+        history=history,
     )
-    return asyncio.run(marker.marker_steps(cast("Cluster", None), cast("Judged", judged), request))
+    made = marker.marker_steps(cast("Cluster", None), cast("Judged", judged), request, proof)
+    return asyncio.run(made)
 
 
 def owner(epoch: int, state: str = "Empty", name: str = "x") -> TransactionFacts:
@@ -189,7 +198,7 @@ def test_a_plan_of_one_marker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (p["producer_id"], p["outcome"], p["leader"]) == (7, "abort", 2)
     assert (p["start_offset"], p["described_epoch"], p["last_sequence"]) == (20, 5, 9)
     assert (p["end_offset"], p["without_proof"]) == (40, False)
-    assert step.about == [{"partition": "t:3", "outcome": "abort"}]
+    assert step.about == [{"partition": "t:3", "outcome": "abort", "evidence": []}]
     assert observed == {
         "t:3 pid 7": {
             "topic_id": "id",
@@ -225,6 +234,15 @@ def test_an_idle_id_that_could_write_with_its_epoch_is_raised_first(
     assert set(observed) == {"id x", "t:3 pid 7"}
 
 
+@pytest.mark.parametrize(("decisions", "harms"), [((), 1), (("one",), 0)])
+def test_an_orphan_that_nothing_here_ever_ended_may_be_a_byte_copy(
+    monkeypatch: pytest.MonkeyPatch, decisions: tuple[str, ...], harms: int
+) -> None:
+    [step], _ = planned(monkeypatch, ABORT, history=SimpleNamespace(decisions=decisions))
+    assert len(step.harms) == harms
+    assert all("audit mirror-transactions" in harm for harm in step.harms)
+
+
 def test_a_marker_without_proof_says_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     request = RemedyRequest("resolve", "t:3", 7, 20, outcome="commit", without_proof=True)
     [step], _ = planned(monkeypatch, request)
@@ -236,3 +254,81 @@ def test_a_marker_without_proof_says_what_it_costs(monkeypatch: pytest.MonkeyPat
 def test_no_marker_while_an_owner_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match="somebody may write with the marker's epoch"):
         planned(monkeypatch, ABORT, owner(5, "Ongoing"))
+
+
+HERE = (TopicPartition("t", 3),)
+DECISION = Decision("app", "commit", 7, 6, HERE, 0, 12, 990, 2, 900, 1_010)
+MARKER = Marker(90, "commit", 6, 0, 1_000, data_epoch=5)
+
+
+def proof(**changed: Any) -> Proof:
+    same = Copied("commit", None, 90, 2, 5, MARKER, DECISION)
+    found = InSource("A", TopicPartition("theirs", 3), "id-a", "id-b", 0, same)
+    return Proof("dc1", replace(found, **changed))
+
+
+def test_a_byte_copy_rests_on_what_the_source_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = RemedyRequest("resolve", "t:3", 7, 20, outcome="commit", source="dc1")
+    (raised, step), observed = planned(monkeypatch, request, owner(5), proof=proof())
+    assert "has the source's producer id by chance" in raised.harms[-1]
+    assert step.stands_on == ("t:3 pid 7", "theirs:3 in dc1")
+    assert step.parameters["copied_from"] == {"context": "dc1", "topic": "theirs"}
+    assert observed["theirs:3 in dc1"] == proof().facts()
+    for said in ("It must be stopped", "other partitions in the mirror", "5 records of this"):
+        assert sum(said in harm for harm in step.harms) == 1
+    assert not any("topic ids" in harm for harm in step.harms)
+    assert marker._hits((step,), request) == "commit-link-is-stopped-t:3"
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_running_link_harms_either_outcome(outcome: str) -> None:
+    same = Copied(outcome, None, 90, 2, 0, MARKER, DECISION)
+    harms = proof(copied=same, ahead=7, topic_id=None).harms()
+    assert "goes on after the mirror's end" in harms[0]
+    assert "It must be stopped" in harms[0]
+    assert "without topic ids" in harms[1]
+    assert len(harms) == (3 if outcome == "commit" else 2)
+
+
+OTHERWISE: list[dict[str, Any]] = [
+    {"cluster_id": "another behind that name"},
+    {"topic_id": "recreated there"},
+    {"mirror_topic_id": "recreated here"},
+    {"copied": Copied(None, "not-the-same", 50, 1)},
+    {"copied": Copied(None, "decision-gone", 90, 2, 5, MARKER)},
+    {"copied": Copied("commit", None, 90, 3, 5, MARKER, DECISION)},
+    {"copied": Copied("commit", None, 95, 2, 5, replace(MARKER, offset=95), DECISION)},
+    {"copied": Copied("commit", None, 90, 2, 5, MARKER, replace(DECISION, offset=13))},
+    {
+        "copied": Copied(
+            "abort", None, 90, 2, 5, MARKER, replace(DECISION, transactional_id="other")
+        )
+    },
+]
+
+
+@pytest.mark.parametrize("changed", OTHERWISE)
+def test_a_source_that_changed_since_the_plan_stops_it(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    request = RemedyRequest("resolve", "t:3", 7, 20, outcome="commit", source="dc1")
+    [step], observed = planned(monkeypatch, request, proof=proof())
+    assert observed_now(monkeypatch, step, proof()) == {"theirs:3 in dc1": proof().facts()}
+    now = observed | observed_now(monkeypatch, step, proof(**changed))
+    assert differences({k: observed[k] for k in step.stands_on}, now)
+
+
+def observed_now(monkeypatch: pytest.MonkeyPatch, step: Step, found: Proof) -> dict[str, Any]:
+    async def compared(
+        mirror: object, context: str, topic: str, about: OpenTransaction, skew: int
+    ) -> Proof:
+        assert (context, topic, about, skew) == (
+            "dc1",
+            "theirs",
+            OpenTransaction("t", 3, 7, 20),
+            50,
+        )
+        return found
+
+    monkeypatch.setattr(copied, "_compared", compared)
+    return asyncio.run(copied.observed(cast("Cluster", None), step, 50))

@@ -25,6 +25,7 @@ from recovery.times import duration
 
 if TYPE_CHECKING:
     from eoctl.operations.audit.engine import Audit
+    from eoctl.settings.context import Context
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ class Reads:
         output: Format,
         view: Table,
         look: Callable[[Cluster, AuditOptions], Awaitable[Answer]],
+        context: "Context | None" = None,
     ) -> int:
-        """Ask the cluster and write the answer; its exit status."""
-        answer = self.asked(connection, look)
+        """Ask the cluster and write the answer; its exit status. context: None = connection's."""
+        answer = self.asked(connection, look, context)
         emit(answer, view, output)
         return answer.exit_status
 
@@ -81,12 +83,14 @@ class Reads:
         self,
         connection: Connection,
         look: Callable[[Cluster, AuditOptions], Awaitable[Answer]],
+        context: "Context | None" = None,
     ) -> Answer:
-        """Ask the cluster."""
+        """Ask the cluster. context: None = the connection's."""
+        asked = connection.one() if context is None else context
         with reading_progress("reading") as progress:
             reading = self._reading(progress)
             return with_cluster(
-                connection.one(), connection.seconds(None), lambda cluster: look(cluster, reading)
+                asked, connection.seconds(None), lambda cluster: look(cluster, reading)
             )
 
     def audited(
