@@ -11,7 +11,7 @@ from tui.reading import Reading
 from tui.screens.keys import completions
 from tui.screens.views import BY_NAME, OVERVIEW, Location
 from tui.widgets.table_state import Filter
-from tui.widgets.themes import shown_as
+from tui.widgets.themes import instead_of, shown_as
 
 
 class Commanding(Reading, Changing, Pointing):
@@ -93,7 +93,10 @@ class Commanding(Reading, Changing, Pointing):
         elif word == "at":
             self.show_at(rest)
         elif word == "theme":
-            self.theme = shown_as(commands.theme_of(rest), self)
+            asked = commands.theme_of(rest)
+            self.theme = shown_as(asked, self)
+            if self.theme != asked:
+                self.say(instead_of(self.theme), "look")
         elif word == "help":
             self.action_help()
         elif word == "explain":

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 STATUS_LINES = 3
 LEAST_SLIDER, MOST_SLIDER = 10, 80  # cells
+LEAST_ROOMY, LEAST_ID = 80, 8  # cells of a line 1 with two blanks between words; of an id
 AGE_ROOM = 15  # cells for the age after a slider
 LOOK, JUDGE, KEEP = "look", "judge", "keep"
 ONCE = "once"  # asked when a screen opens, and not again by itself: it grows old, but not stale
@@ -79,44 +80,49 @@ def head_lines(
     frame: "Frame | None", feed: "Feed", view: View, width: int, *, paused: bool
 ) -> tuple[Line, Line]:
     """Return line 1 (context, cluster id, what may be done, age) and line 2 (the screens)."""
-    s = frame.snapshot if frame else None
-    name = visible(s.title) if s else visible(getattr(feed, "title", "connecting"))
-    words = [(f" {cut_middle(name, max(12, width // 4))}", "head")]
-    if s is not None and s.cluster_id:
-        most = 24 if frame is None or frame.position is None or width >= WIDE else 12
-        words.append((f"  {cut_middle(visible(s.cluster_id), most)}", "head"))
-    if s is not None and s.protected:
-        words.append(("  PROTECTED", "head"))
-    if s is not None and s.read_only:
-        words.append(("  READ-ONLY", "head"))
-    if frame is not None and frame.position is not None:
-        at, of = frame.position
-        words.append((f"  REPLAY {at:>{len(str(of))}}/{of}", "head"))
-    words.append((_recording(feed, paused), "head"))
-    if feed.label:
-        words.append((f"  {feed.label}{_made_at(feed) if frame else ''}", "head"))
-    if paused:
-        words.append(("  PAUSED", "head"))
+    s, at = (frame.snapshot, frame.position) if frame else (None, None)
+    gap = "  " if width >= LEAST_ROOMY else " "
+    words = "".join(f"{gap}{word}" for word in _words(frame, feed, paused=paused) if word)
     text, role = aged(s, feed, looked_at(s), LOOK)
     right: Line = ((f"{text} ", role if role == "stale" else "head"),)
+    room = width - len(words) - line_width(right) - 1  # the words are never cut
+    name = visible(s.title) if s else visible(getattr(feed, "title", "connecting"))
+    name = f" {cut_middle(name, max(3, min(room - 1, max(12, width // 4))))}"
+    most = min(24 if at is None or width >= WIDE else 12, room - line_width(((name, ""),)) - 2)
+    if s is not None and s.cluster_id and most >= LEAST_ID:
+        name += f"  {cut_middle(visible(s.cluster_id), most)}"
+    left: Line = ((name + words, "head"),)
     if frame is not None and frame.position is not None:
         # its place is the same in every snapshot, so that it can be dragged
-        room = width - line_width(tuple(words)) - AGE_ROOM - 2
+        room = width - line_width(left) - AGE_ROOM - 2
         slider = _slider(frame, min(width // 4, MOST_SLIDER), feed)
         if slider and len(slider) <= room:
             age = (f"{text:>{AGE_ROOM - 1}} ", right[0][1])
             right = ((slider, SLIDER), age if role != "stale" else right[0])
-    return spread(tuple(words), right, width, fill="head"), _tabs(view, width)
+    return spread(left, right, width, fill="head"), _tabs(view, width)
+
+
+def _words(frame: "Frame | None", feed: "Feed", *, paused: bool) -> Sequence[str]:
+    """Return what line 1 says of the source, "" where nothing."""
+    s, at = (frame.snapshot, frame.position) if frame else (None, None)
+    return (
+        "PROTECTED" if s is not None and s.protected else "",
+        "READ-ONLY" if s is not None and s.read_only else "",
+        f"REPLAY {at[0]:>{len(str(at[1]))}}/{at[1]}" if at is not None else "",
+        _recording(feed, paused),
+        f"{feed.label}{_made_at(feed) if frame else ''}" if feed.label else "",
+        "PAUSED" if paused else "",
+    )
 
 
 def _recording(feed: "Feed", paused: bool) -> str:
     """Return how large the file is into which a feed records; nothing if it does not now."""
     writer: Writer | None = getattr(feed, "writer", None)
     if writer is not None and writer.ended:
-        return "  RECORDING ENDED"
+        return "RECORDING ENDED"
     if writer is None or paused or not writer.recording:
         return ""
-    return f"  RECORDING {size(writer.size)}"
+    return f"RECORDING {size(writer.size)}"
 
 
 def _slider(frame: "Frame", room: int, feed: "Feed") -> str:
@@ -324,7 +330,7 @@ def status_lines(
         cost += f"{s.cost:.2f} s, {s.share:.1%} of the time "
         right = ((cost, "dim"),)
         if line_width(right) + len(text) > width - 2:
-            right = ((f"{s.share:.1%} ", "dim"),)
+            right = ((f"{s.share:.1%} ", "dim"),) if len(text) < width - 8 else ()
     return (spread(((f" {visible(text)}", role),), right, width),)
 
 

@@ -10,7 +10,6 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 from textual.screen import Screen
 
-from eoctl.render.sanitise import visible
 from recovery.errors import Exit
 from tui import fixed_lines
 from tui.feed.asking import Feed
@@ -256,11 +255,11 @@ class Layout(App[str]):
         self.status.show(lines)
 
     def say_recording_ended(self) -> None:
-        """Say once why nothing more is recorded; line 1 goes on to say that it is so."""
+        """Say once why nothing more is recorded; line 1 says that it is so, the command its end."""
         writer: Writer | None = getattr(self.feed, "writer", None)
         if writer is not None and writer.ended and writer is not self._ended:
             self._ended = writer
-            self.say(f"{writer.ended}; the dashboard goes on ({visible(str(writer.path))})", "act")
+            self.say(writer.ended.what, "act")
 
     def show_foot(self) -> None:
         """Show the keys of this screen."""

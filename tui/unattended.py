@@ -5,7 +5,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from recovery.errors import IncompleteError
-from recovery.plurals import counted
 from tui.panes import wants, worst
 from tui.screens.views import OVERVIEW, Location
 
@@ -61,8 +60,7 @@ def recorded(feed: "AskingFeed", writer: "Writer", say: Say) -> NoReturn:
 
 def _close(feed: "AskingFeed", writer: "Writer", say: Say) -> None:
     feed.stop(CLOSES)
-    words = f"{counted(writer.snapshots, 'snapshot')}, {writer.answered} with an answer"
-    say(f"eoctl: {writer.path}: {words} of the cluster")
+    say(f"eoctl: {writer.kept}")
 
 
 def _unanswered(writer: "Writer", problem: str | None) -> IncompleteError:

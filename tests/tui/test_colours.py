@@ -1,13 +1,16 @@
 """What is written in a theme can be read on its background (WCAG 2.1: contrast of at least 4.5)."""
 
+from itertools import pairwise
+
 import pytest
 from rich.color import Color, ColorSystem
 from rich.segment import Segment
 from textual.pilot import Pilot
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 
-from tests.tui.driving import recording, run, running, until
+from tests.tui.driving import recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.change import ChangeScreen, Ready
 from tui.screens.views import NUMBERED, WHY
@@ -180,18 +183,40 @@ def test_an_edge_can_be_seen_and_the_focus_told_from_it(theme: str) -> None:
     assert not edge.bold
 
 
-def test_another_theme_is_on_every_line_at_once() -> None:
-    """Widgets keep their lines until one changes: a theme changes all."""
+@pytest.mark.parametrize("key", ["1", "2", "5"])
+def test_another_theme_is_on_every_line_at_once(key: str) -> None:
+    """Widgets keep their lines until one changes: a theme changes all, as if it were the first."""
+
+    async def drawn(first: str, *, then: str = "") -> list[Strip]:
+        async with running(recording("incident"), theme=first) as (app, pilot):
+            await pilot.press(key)
+            await pilot.pause(0.2)
+            if then:
+                await pilot.press("colon", *f"theme {then}", "enter")
+                await pilot.pause(0.2)
+            return [Strip(line).simplify() for line in app.screen._compositor.render_strips()]
 
     async def test() -> None:
-        async with running(recording("incident")) as (app, pilot):
-            await pilot.press("colon", *"theme light", "enter")
-            await pilot.pause(0.1)
-            for strip in app.screen._compositor.render_strips():
-                for segment in strip:
-                    made = segment.style
-                    assert made is not None
-                    assert made.bgcolor is not None
-                    assert luminance(made.bgcolor) > 0.4 or made.bold, segment
+        for first, then in pairwise(("dark", "light", "contrast", "dark")):
+            assert await drawn(first, then=then) == await drawn(then), (first, then)
+
+    run(test)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_theme_that_is_shown_as_another_says_so(
+    theme: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+    async def test() -> None:
+        async with running(recording("incident"), (width, 24)) as (app, pilot):
+            await pilot.press("colon", *f"theme {theme}", "enter")
+            text = text_of(app)
+            says = (
+                f"shown as {app.theme}: TERM says 16 colours; if it has more, COLORTERM=truecolor"
+            )
+            assert (says in text) == (app.theme != theme)
 
     run(test)

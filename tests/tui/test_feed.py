@@ -11,21 +11,27 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from eoctl.cli.commands.tui import tui
 from eoctl.cli.main import run as main
+from eoctl.host.clock import now_ms
 from eoctl.operations.dashboard.collection import Collection
 from eoctl.operations.dashboard.snapshot import Snapshot
+from eoctl.render.width import cells
+from eoctl.settings.context import Context
 from recovery.answers import Answer
-from recovery.errors import Exit, IncompleteError, UnreachableError
+from recovery.errors import EoctlError, Exit, IncompleteError, UnreachableError
 from recovery.values import replace
 from tests.kafka.command import environment
 from tests.share import only_here
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tests.tui.test_doctor import CountingFeed, rounds
 from tui.app import Dashboard
-from tui.feed.asking import AskingFeed, Feed
+from tui.feed.asking import AskingFeed, Feed, LiveFeed
+from tui.feed.frame import Builder
 from tui.feed.replay import ReplayFeed
 from tui.feed.writer import Writer
 from tui.fixed_lines import head_lines
@@ -122,7 +128,7 @@ def test_a_recording_ends_if_its_file_is_replaced_or_its_disk_nearly_full(
     with monkeypatch.context() as failing:
         failing.setattr(writer, "_file", Path("/dev/full").open("w"))  # noqa: SIM115 - closed below
         failing.setattr(writer, "_check", lambda: None)
-        with pytest.raises(IncompleteError, match="has ended: No space left on device"):
+        with pytest.raises(IncompleteError, match="ended: No space left on device"):
             writer.add(empty)
         with suppress(OSError):
             writer._file.close()
@@ -170,16 +176,14 @@ def test_with_a_display_only_the_recording_ends_and_that_is_said_once(tmp_path: 
         async with running(feed) as (app, pilot):
             await until(pilot, lambda: "RECORDING " in text_of(app))
             (tmp_path / "kept").unlink()
-            says = (
-                "the recording was deleted, moved or replaced, and has ended; the dashboard goes on"
-            )
+            says = "the recording ended: its file was deleted, moved or replaced"
             await until(pilot, lambda: says in text_of(app))
             assert "RECORDING ENDED" in lines_of(app)[0]
             await rounds(pilot, feed, 3)
             assert not app.failed
             await pilot.press("2")
             await rounds(pilot, feed, 3)
-            assert "the recording was deleted" not in text_of(app)
+            assert "the recording ended" not in text_of(app)
             assert "RECORDING ENDED" in lines_of(app)[0]
 
     run(test)
@@ -305,3 +309,83 @@ def test_one_kind_of_rounds_takes_a_twentieth_of_the_time_at_most() -> None:
     asyncio.run(test())
     assert 1 <= len(periods) <= 2
     assert periods[0] >= 0.8
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("paused", [False, True])
+def test_the_words_of_line_1_are_never_cut(width: int, paused: bool, tmp_path: Path) -> None:
+    """The cluster's id gives way first, then the context's name."""
+    feed = LiveFeed(cast("Any", None))
+    feed.writer = Writer(tmp_path / "kept")
+    (tmp_path / "kept").unlink()
+    with pytest.raises(IncompleteError):
+        feed.writer.add(Snapshot(title="", taken_at=1))
+    feed.writer.close()
+    partitions = Answer("lso", None, now_ms() - 42_000, [])
+    s = Snapshot(
+        title="production-of-the-north",
+        taken_at=1,
+        cluster_id="u6uBlLZFRDaD4TXVOTeGnQ",
+        protected=True,
+        read_only=True,
+        partitions=partitions,
+    )
+    frame = replace(Builder().frame(s), snapshot=s)
+    line = plain(head_lines(frame, feed, OVERVIEW, width, paused=paused)[0])
+    words = ["PROTECTED", "READ-ONLY", "RECORDING ENDED", "STALE", *(["PAUSED"] if paused else ())]
+    assert all(f" {word} " in line for word in words), line
+    assert cells(line) == width
+    assert line.startswith(" p")
+
+
+class Shown:
+    """A dashboard whose recording's file is deleted before its first snapshot."""
+
+    return_code = 0
+
+    def __init__(self, feed: Any, **_: object) -> None:
+        self._writer: Writer = feed.writer
+
+    def run(self, **_: object) -> None:
+        self._writer.path.unlink()
+        with suppress(IncompleteError):
+            self._writer.add(Snapshot(title="", taken_at=1))
+        self._writer.close()
+
+
+def test_the_command_says_at_its_end_that_the_recording_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its path and what to do, on lines that the display has not taken; status 3."""
+    monkeypatch.setattr("tui.app.Dashboard", Shown)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    kept = str(tmp_path / "kept")
+    given: Any = SimpleNamespace(
+        bundle=lambda: None, one=lambda: Context(None, {}, ()), seconds=lambda usual: usual
+    )
+    limits: Any = SimpleNamespace(settings=lambda context: None, interval=1.0)
+    assert tui(given, limits, record=Path(kept)) == Exit.INCOMPLETE
+    said = capsys.readouterr().err
+    assert f"eoctl: {kept}: 0 snapshots" in said
+    assert f"{kept}: the recording ended: its file was deleted" in said
+    assert "into a new file" in said
+
+
+@pytest.mark.parametrize("full", ["at once", "soon"])
+def test_a_recording_that_cannot_begin_leaves_no_file(
+    full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next start with the same words would say that it exists already."""
+    if full == "at once":
+        monkeypatch.setattr(Writer, "_write", no_space)
+    else:
+        free = SimpleNamespace(f_bavail=1, f_frsize=4096)
+        monkeypatch.setattr(os, "fstatvfs", lambda number: free)
+    with pytest.raises(EoctlError, match=r"No space left on device|less than 256 MiB are free"):
+        Writer(tmp_path / "kept")
+    assert not list(tmp_path.iterdir())
+
+
+def no_space(writer: Writer, value: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

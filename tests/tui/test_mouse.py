@@ -105,7 +105,7 @@ def test_one_arrow_is_beside_its_title_however_narrow(
     table = Table(name="table")
     made = tuple(Column(str(n), title, kind) for n, (title, kind, _) in enumerate(columns))
     table.state = TableState(TableData(made))
-    table._layout = [(n, size) for n, (_, _, size) in enumerate(columns)]
+    table.state.shown = [(n, size) for n, (_, _, size) in enumerate(columns)]
     width = GUTTER + sum(size + 2 for _, _, size in columns) - 2
     before = table._heads("dark", width).text
     table.state.sort, table.state.descending = sort % len(columns), True

@@ -12,6 +12,7 @@ from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
 from eoctl.render.words import size as words_of
 from recovery.answers import Answer
 from recovery.errors import IncompleteError, UsageError
+from recovery.plurals import counted
 from recovery.row import Row
 from tui.feed.recording import MODELS, PLAIN, SAME, SCHEMA
 
@@ -21,27 +22,38 @@ NEW = "record into a new file"
 
 
 class Writer:
-    """Appends snapshots to a new file. Raises UsageError if the file cannot be created.
+    """Appends snapshots to a new file.
+
+    Raises UsageError if the file cannot be created, IncompleteError if its disk is nearly full; no
+    file is left then.
 
     size: bytes written. snapshots: how many; answered: of these, those with the cluster's newest
     answer. recording: False before the first snapshot, and once it failed or was closed. ended: why
-    nothing more is written, without the path; "" while it is.
+    nothing more is written; None while it is.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = self.snapshots = self.answered = 0
         self.recording = False
-        self.ended = ""
+        self.ended: IncompleteError | None = None
         try:
             self._file: TextIO = path.open("x", encoding="ascii")
         except OSError as error:
-            raise UsageError(
-                f"cannot be written: {error.strerror}", where=str(path), remedy="name a new file"
-            ) from None
+            raise self._unusable(error) from None
         self._created = os.fstat(self._file.fileno())
         self._last: Snapshot | None = None
-        self._write({"schema": SCHEMA})
+        try:
+            self._check()
+            self._write({"schema": SCHEMA})
+        except (OSError, IncompleteError) as error:
+            path.unlink(missing_ok=True)
+            self.close()
+            raise self._unusable(error) if isinstance(error, OSError) else error from None
+
+    def _unusable(self, error: OSError) -> UsageError:
+        says = f"cannot be written: {error.strerror}"
+        return UsageError(says, where=str(self.path), remedy="name a new file")
 
     def add(self, snapshot: Snapshot) -> None:
         """Write one snapshot and flush it: what was seen must survive a crash.
@@ -54,7 +66,7 @@ class Writer:
             self._check()
             self._write(packed(snapshot, self._last))
         except OSError as error:
-            raise self._end(f"the recording has ended: {error.strerror}", NEW) from None
+            raise self._end(f"the recording ended: {error.strerror}", NEW) from None
         self._last = snapshot
         self.snapshots += 1
         self.answered += snapshot.partitions is not None and not snapshot.silent
@@ -64,6 +76,12 @@ class Writer:
         self.recording = False
         with suppress(OSError):  # `add` has raised it: each snapshot is flushed there
             self._file.close()
+
+    @property
+    def kept(self) -> str:
+        """Return in words how much is in the file."""
+        words = f"{counted(self.snapshots, 'snapshot')}, {self.answered} with an answer"
+        return f"{self.path}: {words} of the cluster"
 
     @property
     def is_there(self) -> bool:
@@ -77,15 +95,15 @@ class Writer:
 
     def _check(self) -> None:
         if not self.is_there:
-            raise self._end("the recording was deleted, moved or replaced, and has ended", NEW)
+            raise self._end("the recording ended: its file was deleted, moved or replaced", NEW)
         disk = os.fstatvfs(self._file.fileno())
         if disk.f_bavail * disk.f_frsize < RESERVE:
-            says = f"the recording has ended: less than {words_of(RESERVE)} are free on its disk"
+            says = f"the recording ended: less than {words_of(RESERVE)} are free on its disk"
             raise self._end(says, f"make space, and {NEW}")
 
     def _end(self, says: str, remedy: str) -> IncompleteError:
-        self.ended = says
-        return IncompleteError(says, where=str(self.path), remedy=remedy)
+        self.ended = IncompleteError(says, where=str(self.path), remedy=remedy)
+        return self.ended
 
     def _write(self, value: object) -> None:
         line = json.dumps(value, separators=(",", ":")) + "\n"

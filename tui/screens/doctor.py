@@ -33,8 +33,8 @@ _doctor = Picked(DOCTOR)
 COLUMNS = (
     MARK,
     _doctor("rule", 25, "R", kind="word"),
-    _doctor("subject", 24, "S", 1),
-    _doctor("evidence", 15, "E", 3),
+    _doctor("subject", 24, "S", 1, worth=1),
+    _doctor("evidence", 15, "E", 3, worth=1),
 )
 
 

@@ -21,12 +21,12 @@ _lso = Picked(inspect.LSO)
 COLUMNS = (
     MARK,
     _lso("partition", 20, "P", 3),
-    _lso("last_stable_offset", 10, "L"),
-    _lso("high_watermark", 10, "W"),
+    _lso("last_stable_offset", 10, "L", worth=1),
+    _lso("high_watermark", 10, "W", worth=1),
     _lso("held", 8, "H", worth=3),
     Column("trend", "TREND", "spark", usual=10, worth=-2),
     _lso("age", 7, "A", worth=2),
-    _lso("held_by", 16, "B", 5, worth=1),
+    _lso("held_by", 16, "B", 5, worth=2),
     _lso("leader", 6, "R", worth=-1),
 )
 SPARK = next(i for i, c in enumerate(COLUMNS) if c.kind == "spark")

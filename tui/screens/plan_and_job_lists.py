@@ -21,25 +21,25 @@ _entry, _job = Picked(change.JOURNAL), Picked(jobs.JOBS)
 PLAN_COLUMNS = (
     MARK,
     _entry("id", 22, "I", 1, title="PLAN OR ENTRY", kind="name"),
-    _entry("state", 10, "S"),
+    _entry("state", 10, "S", worth=2),
     _entry("action", 9, "A"),
     _entry("context", 16, "X", 1, worth=-1),
     _entry("scope", 16, "W", 2, worth=1),
     _entry("steps", 5, "E"),
-    replace(AGE, letter="O"),
+    replace(AGE, letter="O", worth=2),
     _entry("user", 16, "B", worth=-1),
     _entry("summary", 20, "", 3),
 )
 JOB_COLUMNS = (
     MARK,
     _job("id", 20, "I", 1, kind="name"),
-    _job("state", 9, "S"),
+    _job("state", 9, "S", worth=1),
     _job("job", 8, "D"),
     _job("stages", 14, "T", kind="text"),
     _job("records", 10, "R"),
     Column("rate", "REC/S", "number", usual=8, letter="P"),
     _job("eta", 6, "L", title="LEFT"),
-    replace(AGE, usual=6),
+    replace(AGE, usual=6, worth=1),
     _job("what", 14, "", 3),
 )
 RATE = next(i for i, c in enumerate(JOB_COLUMNS) if c.key == "rate")

@@ -20,9 +20,9 @@ _txn = Picked(inspect.TXN_LIST)
 COLUMNS = (
     MARK,
     _txn("transactional_id", 24, "I", 3),
-    Column("verdict", "VERDICT", "word", usual=12, letter="V"),
-    _txn("state", 14, "S"),
-    _txn("age", 7, "A"),
+    Column("verdict", "VERDICT", "word", usual=12, worth=1, letter="V"),
+    _txn("state", 14, "S", worth=1),
+    _txn("age", 7, "A", worth=1),
     _txn("timeout", 7, "T"),
     _txn("partitions", 5, "P"),
     _txn("producer_id", 7, "D"),

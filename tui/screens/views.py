@@ -82,10 +82,10 @@ OVERVIEW = View(
     (
         MARK,
         Column("what", "WHAT", "word", usual=14, letter="W"),
-        Column("where", "WHERE", "partition", usual=20, letter="P", grow=2),
-        Column("held", "HELD", "number", usual=8, letter="H"),
+        Column("where", "WHERE", "partition", usual=20, worth=1, letter="P", grow=2),
+        Column("held", "HELD", "number", usual=8, worth=1, letter="H"),
         Column("trend", "TREND", "spark", usual=8, worth=-2),
-        Column("age", "AGE", "number", usual=6, letter="A"),
+        Column("age", "AGE", "number", usual=6, worth=1, letter="A"),
         Column("ends", "ENDS IN", "number", usual=7, letter="E"),
         Column("deleted", "DELETED IN", "number", usual=10, letter="D", worth=-1),
         Column("says", "SAYS", "text", usual=20, worth=-1, grow=3),

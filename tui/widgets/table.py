@@ -18,7 +18,7 @@ from tui.widgets.edges import EDGE, Edged, Titles
 from tui.widgets.lines import Line, strip
 from tui.widgets.palette import style
 from tui.widgets.table_state import TableState
-from tui.widgets.tables import GUTTER, TableData, TableRow, fitted, layout, title_of
+from tui.widgets.tables import GUTTER, TableData, TableRow, fitted, title_of
 
 MARK_ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 HEAD_LINES = 2  # the edge with the panel's title, the columns' titles
@@ -43,7 +43,6 @@ class Table(Edged, can_focus=True):
         self.on_cursor: Callable[[], None] = lambda: None
         self.on_open: Callable[[], None] = lambda: None
         self.on_heading: Callable[[str], None] = lambda letter: None
-        self._layout: list[tuple[int, int]] = []
         self._drawn: dict[str, tuple[TableRow, Strip]] = {}  # rows as they were drawn
         self._drawn_for: object = None  # their theme, width and columns
 
@@ -52,7 +51,7 @@ class Table(Edged, can_focus=True):
     def show(self, state: TableState) -> None:
         """Show another screen's table."""
         self.state = state
-        self._lay_out()
+        self._lay_out(again=True)
         self._keep_in_view()
         self.refresh()
         self.on_cursor()
@@ -64,9 +63,9 @@ class Table(Edged, can_focus=True):
         order, titles = state.order, state.data.titles
         count = len(order)
         state.renew(data)
-        before = self._layout
+        before = state.shown
         self._lay_out()
-        if before != self._layout or not count or state.order is not order:
+        if before != state.shown or not count or state.order is not order:
             self._keep_in_view()
             self.refresh()
         else:
@@ -143,7 +142,7 @@ class Table(Edged, can_focus=True):
 
     def turn(self, step: int) -> None:
         """Move by columns to the cell that is copied."""
-        shown = [i for i, _ in self._layout]
+        shown = [i for i, _ in self.state.shown]
         if shown:
             at = shown.index(self.state.column) if self.state.column in shown else 0
             self.state.column = shown[max(0, min(at + step, len(shown) - 1))]
@@ -173,9 +172,9 @@ class Table(Edged, can_focus=True):
 
     # -- drawing -----------------------------------------------------------------------------
 
-    def _lay_out(self) -> None:
-        self._layout = layout(self.state.data, self.wide)
-        shown = [i for i, _ in self._layout]
+    def _lay_out(self, *, again: bool = False) -> None:
+        self.state.lay_out(self.wide, again=again)
+        shown = [i for i, _ in self.state.shown]
         if self.state.column not in shown:
             self.state.column = next(
                 (i for i in shown if self.state.data.columns[i].kind != "mark"), 0
@@ -216,13 +215,13 @@ class Table(Edged, can_focus=True):
     def _heads(self, theme: str, width: int) -> Strip:
         state = self.state
         parts = ["  "]
-        for i, size in self._layout:
+        for i, size in self.state.shown:
             column = state.data.columns[i]
             title, gap = title_of(state.data, i), 1 if column.kind == "mark" else 2
             text = fitted(title, column, size) + " " * gap
             if i == state.sort:
                 arrow = ("^v" if self.ascii_only else "↑↓")[state.descending]
-                last = i == self._layout[-1][0]
+                last = i == self.state.shown[-1][0]
                 text, taken = sorted_title(title, arrow, size, gap * (not last), column.right)
                 parts[-1] = parts[-1][: len(parts[-1]) - taken]
             parts.append(text)
@@ -234,7 +233,7 @@ class Table(Edged, can_focus=True):
         state = self.state
         if row.key == state.cursor or row.key in state.selected or self._is_gone(row):
             return self._row(row, theme, width)
-        made_for = (theme, width, tuple(self._layout))
+        made_for = (theme, width, tuple(self.state.shown))
         if self._drawn_for != made_for or len(self._drawn) > MOST_DRAWN:
             self._drawn_for = made_for
             self._drawn.clear()
@@ -254,7 +253,7 @@ class Table(Edged, can_focus=True):
         gutter = (">" if here else " ") + ("*" if selected else " ")
         parts = [(gutter, style(theme, "acts" if selected else "text", under))]
         used = GUTTER
-        for i, size in self._layout:
+        for i, size in self.state.shown:
             column = state.data.columns[i]
             drawn = style(theme, _role(column, row, base, leads=i == LEADS), under)
             if here and i == state.column and column.kind not in ("mark", "spark"):
@@ -282,7 +281,7 @@ class Table(Edged, can_focus=True):
     def _heading_at(self, x: int) -> str | None:
         """Return the letter of the column at x, "" of the marks'; None where no column sorts."""
         end = EDGE + GUTTER
-        for i, size in self._layout:
+        for i, size in self.state.shown:
             column = self.state.data.columns[i]
             end += size + (1 if column.kind == "mark" else 2)
             if x < end:

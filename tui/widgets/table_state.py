@@ -9,7 +9,7 @@ from itertools import zip_longest
 import msgspec
 
 from recovery.values import replace
-from tui.widgets.tables import TableData, TableRow, Widths, sorted_rows
+from tui.widgets.tables import TableData, TableRow, Widths, layout, sorted_rows
 
 
 class Filter(msgspec.Struct):
@@ -45,6 +45,8 @@ class TableState(msgspec.Struct):
     selected: set[str] = msgspec.field(default_factory=set)
     moved: bool = False  # the cursor was moved below the first row
     live: bool = False  # a short list that always keeps its own order: the overview's
+    shown: list[tuple[int, int]] = msgspec.field(default_factory=list)  # columns and their cells
+    _shown_for: tuple[object, ...] = ()  # width, columns, whether there were rows
     _cursor_index: int = 0  # the cursor's last place: searching a long order takes time
 
     def row(self, key: str) -> TableRow | None:
@@ -81,6 +83,16 @@ class TableState(msgspec.Struct):
     def sorted_by(self, key: str) -> bool:
         """Return True if the rows are sorted by the column with this key."""
         return self.sort is not None and self.data.columns[self.sort].key == key
+
+    def lay_out(self, width: int, *, again: bool = False) -> None:
+        """Choose the columns; if they were chosen, only their sizes, while they have room.
+
+        again: choose them once more.
+        """
+        made_for = (width, self.data.columns, bool(self.data.widths))
+        kept = self.shown if made_for == self._shown_for and not again else ()
+        self.shown = layout(self.data, width, [i for i, _ in kept])
+        self._shown_for = made_for
 
     def settle(self) -> None:
         """Filter and sort again; vanished rows come last, until a key is pressed."""

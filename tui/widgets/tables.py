@@ -19,9 +19,11 @@ LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # for sparklines, ASCII and not, l
 GUTTER = 2  # cursor and selection
 NAMES: frozenset[CellKind] = frozenset({"partition", "name"})
 SENTENCES: frozenset[CellKind] = frozenset({"text"})
+CUT = NAMES | SENTENCES
 NEVER_CUT: frozenset[CellKind] = frozenset({"number", "age", "time", "word"})
 MARK = Column("mark", "", "mark", usual=2)
 LEAST_NAME = 10  # cells of a name that is cut
+DIGITS = 3  # by which a number may grow before a column that is worth less loses its room
 ALWAYS = 2  # columns that every width shows: the mark, and what leads the row
 
 
@@ -119,67 +121,96 @@ def _widths(texts: Sequence[str]) -> Widths:
     return Widths(wide[-(-len(wide) * 9 // 10) - 1], wide[-1])
 
 
-def layout(data: TableData, width: int) -> list[tuple[int, int]]:
+def layout(data: TableData, width: int, kept: Sequence[int] = ()) -> list[tuple[int, int]]:
     """Return (column's index, its cells) of the columns shown at this width, left to right.
 
-    Columns are shown by their worth, while there is room for their numbers and words, and for names
-    of a usual size. What is left goes to names that are cut, nine in ten before the longest, then
-    keeps numbers from moving as they grow, then to sentences, then to columns that grow.
+    kept: those shown before; they stay while all of them have room. What the columns leave goes to
+    names of a usual size, to names that are cut, nine in ten before the longest, then keeps numbers
+    from moving as they grow, then to sentences, then to columns that grow.
     """
-    sizes = _by_worth(data, width)
-
-    def spare() -> int:
-        return width - GUTTER - sum(sizes.values()) - gaps(data, list(sizes.items()))
+    room = width - GUTTER
+    sizes = {i: _least(data, i) for i in kept}
+    if not kept or _taken(data, sizes) > room:
+        sizes = {i: _least(data, i) for i in _by_worth(data, width)}
+    last = max(sizes, default=0)
+    if (over := _taken(data, sizes) - room) > 0:  # of those that every width shows
+        sizes[last] = max(1, sizes[last] - over)
 
     def widen(kinds: Container[CellKind], needs: Callable[[int], int]) -> None:
         # the smallest first, so that what it does not take is for the others
         more = {i: needs(i) - size for i, size in sizes.items() if data.columns[i].kind in kinds}
         in_order = sorted((need, i) for i, need in more.items() if need > 0)
         for n, (need, i) in enumerate(in_order):
-            sizes[i] += min(need, max(0, spare()) // (len(in_order) - n))
+            sizes[i] += min(need, max(0, room - _taken(data, sizes)) // (len(in_order) - n))
 
+    widen(CUT, lambda i: _usual(data, i))
     if data.widths:
         widen(NAMES, lambda i: data.widths[i].most)
         widen(NAMES, lambda i: data.widths[i].widest)
     widen(NEVER_CUT, lambda i: data.columns[i].usual)
     if data.widths:
         widen(SENTENCES, lambda i: data.widths[i].widest)
-    shares, rest = sum(data.columns[i].grow for i in sizes), max(0, spare())
+    shares = sum(data.columns[i].grow for i in sizes)
+    rest = max(0, room - _taken(data, sizes))
     return [
         (i, size + (rest * data.columns[i].grow // shares if shares else 0))
         for i, size in sizes.items()
     ]
 
 
-def _by_worth(data: TableData, width: int) -> dict[int, int]:
-    """Return the least cells of the columns that have room, left to right.
+def by_worth(data: TableData) -> list[int]:
+    """Return the columns in the order in which they get room."""
+    return sorted(range(len(data.columns)), key=lambda i: (i >= ALWAYS, -data.columns[i].worth))
 
-    A name is shown, cut, from LEAST_NAME on.
+
+def _by_worth(data: TableData, width: int) -> list[int]:
+    """Return the columns that have room, left to right: in a wider list those, and more.
+
+    The first that has none is the last that is looked at. One that is worth something leaves the
+    others only their least; the rest come where all before them have their usual cells, and room
+    to grow.
     """
-    sizes: dict[int, int] = {}
-    room = width - GUTTER + 2  # no blanks after the last
-    for i in sorted(range(len(data.columns)), key=lambda i: (i >= ALWAYS, -data.columns[i].worth)):
-        column = data.columns[i]
-        least, room_here = _least(data, i), room - (1 if column.kind == "mark" else 2)
-        most_cut = LEAST_NAME if column.kind in NAMES else least
-        if i < ALWAYS or room_here >= min(least, max(most_cut, cells(title_of(data, i)))):
-            sizes[i] = max(1, min(least, room_here))
-            room = room_here - sizes[i]
-    return dict(sorted(sizes.items()))
+    shown: list[int] = []
+    for i in by_worth(data):
+        wanted = _least if data.columns[i].worth > 0 else _usual
+        sizes = {j: wanted(data, j) for j in shown} | {i: _least(data, i)}
+        if len(shown) >= ALWAYS and _taken(data, sizes) > width - GUTTER:
+            break
+        shown.append(i)
+    return sorted(shown)
+
+
+def _taken(data: TableData, sizes: Mapping[int, int]) -> int:
+    """Return the cells of columns and of the blanks between them: two, but one after a mark."""
+    blanks = sum(1 if data.columns[i].kind == "mark" else 2 for i in sorted(sizes)[:-1])
+    return sum(sizes.values()) + blanks
 
 
 def _least(data: TableData, i: int) -> int:
-    """Return the cells that a column has before those of less worth are shown."""
+    """Return the cells without which a column is not shown: names and sentences can be cut."""
+    column, title, usual = data.columns[i], cells(title_of(data, i)), _usual(data, i)
+    if column.kind in CUT:
+        return min(usual, max(title, LEAST_NAME))
+    return max(1, title, data.widths[i].widest) if _measured(data, column) else usual
+
+
+def _usual(data: TableData, i: int) -> int:
+    """Return the cells that a column has before those worth less are shown."""
     column, title = data.columns[i], cells(title_of(data, i))
-    if not data.widths or column.kind in ("mark", "spark"):
-        return max(title, column.usual)
-    widest = data.widths[i].widest
-    return max(1, title, widest if column.kind in NEVER_CUT else min(widest, column.usual))
+    usual = column.usual
+    if _measured(data, column):
+        widest = data.widths[i].widest
+        if column.kind in CUT:
+            usual = min(widest, usual)
+        else:
+            grows = 0 if column.kind == "word" else DIGITS
+            usual = max(widest, min(widest + grows, usual))
+    return max(1, title, usual)
 
 
-def gaps(data: TableData, shown: Sequence[tuple[int, int]]) -> int:
-    """Return the blanks between the columns: two, but one after a mark."""
-    return sum(1 if data.columns[i].kind == "mark" else 2 for i, _ in shown[:-1])
+def _measured(data: TableData, column: Column) -> bool:
+    """Return True if a column is as wide as its texts, which are known."""
+    return bool(data.widths) and column.kind not in ("mark", "spark")
 
 
 def _title(data: TableData, column: Column) -> str:

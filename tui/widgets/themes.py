@@ -17,6 +17,11 @@ def shown_as(theme: str, app: App[Any]) -> str:
     return WITH_16_COLOURS.get(theme, theme) if few else theme
 
 
+def instead_of(shown: str) -> str:
+    """Return the sentence about a theme that is shown as another; 80 cells have room for it."""
+    return f"shown as {shown}: TERM says 16 colours; if it has more, COLORTERM=truecolor"
+
+
 def begin_in(theme: str, app: App[Any]) -> None:
     """Register dark, light and contrast (ansi-dark and ansi-light are Textual's own); set one."""
     accents = {"dark": "#88c0d0", "light": "#1f5f8b", "contrast": "#ffff00"}

@@ -59,6 +59,7 @@ def tui(
     from tui.app import Dashboard
     from tui.feed.asking import BundleFeed, LiveFeed
     from tui.feed.replay import ReplayFeed
+    from tui.feed.writer import Writer
     from tui.widgets.palette import THEMES
 
     if theme not in THEMES:
@@ -81,6 +82,7 @@ def tui(
             raise UsageError("which context?", remedy=":ctx NAME")
         return live(resolve(Connect(context=name)))
 
+    writer: Writer | None = None
     if replay is not None and not replay.is_file():
         raise UsageError("no such recording", where=str(replay))
     if replay is not None and is_bundle(replay):
@@ -101,11 +103,10 @@ def tui(
             raise UsageError("exists already", where=str(record), remedy="name a new file")
         feed = live(connection.one())
         if record is not None:
-            from tui.feed.writer import Writer
-
-            feed.writer = Writer(record)  # before anything is asked, and after the context
+            # before anything is asked, and after the context
+            feed.writer = writer = Writer(record)
             if headless:
-                _record(feed, feed.writer, interval)
+                _record(feed, writer, interval)
         app = Dashboard(feed, theme=theme, connect=connect)
     copied = app.run(mouse=not no_mouse)
     if copied:
@@ -113,9 +114,13 @@ def tui(
 
         print("\n".join(visible(line) for line in copied.split("\n")))
     sys.stdout.flush()
+    ended = writer.ended if writer is not None else None
+    if writer is not None and ended is not None:
+        note(f"eoctl: {writer.kept}")
+        note(f"eoctl: {ended.sentence}")
     if app.return_code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
-    return app.return_code or Exit.OK
+    return app.return_code or (ended.exit_status if ended is not None else Exit.OK)
 
 
 def _record(feed: "AskingFeed", writer: "Writer", interval: str) -> NoReturn:
