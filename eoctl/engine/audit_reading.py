@@ -13,7 +13,7 @@ from eoctl.kafka.read.fetch import Chunk, Range
 from eoctl.kafka.read.pump import Pump, Reading
 from recovery.audit.audit_request import PartitionSequences, Resolved, SequencesFound
 from recovery.audit.sequences import SequenceAudit
-from recovery.audit.transaction_table import PartitionTransactions
+from recovery.audit.transaction_facts import PartitionTransactions
 from recovery.errors import EoctlError
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import HeaderScan, scan_headers, verify_crcs

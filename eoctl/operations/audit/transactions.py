@@ -22,8 +22,13 @@ from eoctl.operations.inspect.source import StateLogs
 from recovery.answers import Answer, error_rows
 from recovery.audit.audit_request import TransactionsFound, TransactionsRequest
 from recovery.audit.audit_rows import AuditTransactionsRow, NamedMarker, TransactionsCovered
-from recovery.audit.transaction_facts import Coverage, Ending, Endings, coverage
-from recovery.audit.transaction_table import PartitionTransactions
+from recovery.audit.transaction_facts import (
+    Coverage,
+    Ending,
+    Endings,
+    PartitionTransactions,
+    coverage,
+)
 from recovery.audit.transactions import ForeignMarker, Torn, judge, undecided
 from recovery.facts import Missing, TopicPartition, grouped
 from recovery.inspect.cluster_rows import MarkerRow

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recovery.audit.transaction_facts import Coverage, Data, Ending, Mark, coverage
-from recovery.audit.transaction_table import PartitionTransactions
+from recovery.audit.transaction_facts import (
+    Coverage,
+    Data,
+    Ending,
+    Mark,
+    PartitionTransactions,
+    coverage,
+)
 from recovery.audit.transactions import judge
 from recovery.facts import TopicPartition
 from recovery.formats.batches import scan_headers
