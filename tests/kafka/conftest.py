@@ -188,7 +188,7 @@ def made_topic(
     """Make a topic; its unique name."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    name = f"{name}-{uuid.uuid4().hex[:8]}"
+    name = f"{name}-x{uuid.uuid4().hex[:7]}"  # digits alone would be a number of Flink's
     admin = AdminClient(lab.client_properties())
     new = NewTopic(name, partitions, replicas, config=config or {})
     admin.create_topics([new], operation_timeout=10)[name].result(20)

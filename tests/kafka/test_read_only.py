@@ -107,7 +107,8 @@ def test_a_command_that_looks_sends_only_requests_that_look(
         if name == "txn apply":
             eoctl("txn", "hanging", *FAST, "--plan", named[0], "--context", "relayed", env=env)
         ran = eoctl(*name.split(), *named, "--context", "relayed", env=env)
-        assert ran.status in STATUS.get(name, (0, 1)), (ran.stdout, ran.stderr)
+        # 3: what other tests left in this lab may be unknown
+        assert ran.status in STATUS.get(name, (0, 1, 3)), (ran.stdout, ran.stderr)
         tried("requests", len(relay.requests))
         assert relay.requests
         assert relay.changing == []
