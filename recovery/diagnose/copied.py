@@ -122,10 +122,10 @@ _WHY: Mapping[CopyDoubt, str] = {
     "decisions-not-read": "who decided the source's marker at offset {at} could not be read",
     "order-unclear": "which decision the source's marker at offset {at} is of is not certain: "
     "another one may be on these records",
-    "ours": "eoctl wrote the source's marker at offset {at} from this host, and no decision there "
-    "is certain to be its",
-    "foreign-marker": "no coordinator decided the source's marker at offset {at}: another tool "
-    "wrote it",
+    "ours": "eoctl on this host wrote the source's marker at offset {at}; which decision it "
+    "followed is not certain",
+    "foreign-marker": "no coordinator decided the source's marker at offset {at}: somebody wrote "
+    "it with a tool, perhaps with eoctl from another host",
     "decision-gone": "the source's log ends it with a marker at offset {at}, and the decision is "
     "no longer in its __transaction_state",
 }

@@ -83,6 +83,8 @@ def _only(m: Marker, named: Sequence[Decision], skew: int) -> Decision | None:
         if d.client_version >= 2
         and d.producer_epoch == m.producer_epoch
         and m.data_epoch in (None, m.producer_epoch - 1)
+        # ids and epochs begin again where __transaction_state was lost
+        and m.timestamp >= d.timestamp - skew
     ]
     # without its epoch, a marker of v1 in the epoch that a decision of v2 began looks like its own
     if not fitting or m.data_epoch is None:

@@ -17,6 +17,7 @@ from recovery.facts import TransactionFacts
 from recovery.inspect.two_phase import is_two_phase
 from recovery.remedy.repairs import (
     NEVER_KNOWN,
+    DistantEpochError,
     raise_first,
     remedy_allowed,
     undecided_refused,
@@ -201,6 +202,8 @@ def marker_refused(j: Judged) -> Reason | None:
         return Reason("producer-not-seen")
     try:
         raised = raise_first(row, j.newest.transactions, end_version=None)
+    except DistantEpochError as error:
+        return Reason("distant-epoch", {"error": str(error)})
     except ValueError as error:
         return Reason("may-write-with-its-epoch", {"error": str(error)})
     log = None if raised is None else j.newest.transactions.log_of(raised.transactional_id)

@@ -39,6 +39,12 @@ NEVER_KNOWN = frozenset(
     }
 )
 """Rules of `unknown` that no later check can settle: only these are resolved without proof."""
+_MOST_RAISED = 100
+"""Epochs. Each takes a request."""
+
+
+class DistantEpochError(ValueError):
+    """The id with the records' producer id is far below their epoch: it is hardly theirs."""
 
 
 def remedy_allowed(
@@ -271,7 +277,7 @@ def raise_first(
     """Return the raise that must precede a marker; None if no owner can write anyway.
 
     Raises ValueError, with a sentence, if no raise makes the marker safe: the id has an open
-    transaction, or is not described.
+    transaction, or is not described. Raises DistantEpochError if it is far below the epoch.
     """
     able = still_able_to_write(row, transactions)
     for t in able:
@@ -285,6 +291,12 @@ def raise_first(
     for t in able:
         assert t.producer_epoch is not None
         assert t.timeout_ms is not None
+        if row.producer_epoch - t.producer_epoch > _MOST_RAISED:
+            raise DistantEpochError(
+                f"{t.transactional_id} has this producer id, but its epoch is {t.producer_epoch}, "
+                f"the records' is {row.producer_epoch}: its producer id is equal by chance, or "
+                "__transaction_state lost its newer epochs"
+            )
         return RaiseRequest(
             t.transactional_id,
             t.producer_id,

@@ -99,7 +99,10 @@ async def open_copies(
     again after the source was read: what it ended meanwhile is left out too.
     """
     scope = Scope(tuple(parse_selector(copy) for copy in names.values()))
-    diagnosis = await diagnose(mirror, scope, Settings(), pause=PAUSE_SECONDS) if names else None
+    settings = Settings(
+        clock_skew=request.skew, two_phase_patterns=request.cluster.two_phase_patterns
+    )
+    diagnosis = await diagnose(mirror, scope, settings, pause=PAUSE_SECONDS) if names else None
     if diagnosis is None:
         return [], []
     began, topics = time.monotonic(), {copy: topic for topic, copy in names.items()}
@@ -111,7 +114,7 @@ async def open_copies(
     }
     if may_be:
         await asyncio.sleep(max(0.0, began + PAUSE_SECONDS - time.monotonic()))
-        may_be = [one for one in await look_again(mirror, may_be, Settings()) if one is not None]
+        may_be = [one for one in await look_again(mirror, may_be, settings) if one is not None]
     rows: list[MirrorOpenRow] = []
     for one in [*(one for one in diagnosis.judged if one.about not in read), *may_be]:
         found = read.get(one.about)

@@ -26,6 +26,7 @@ from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.audit.transactions import TransactionsAudit, endings_of
 from eoctl.operations.inspect.lists import Scope, selected
 from recovery.answers import Answer, error_rows
+from recovery.audit.audit_rows import MirrorOpenRow
 from recovery.audit.mirror_cut import cut_by_mirror
 from recovery.audit.mirror_table import FIELDS, explained
 from recovery.errors import EoctlError
@@ -79,8 +80,7 @@ class _Cut:
         skew, endings = self._asked.skew, endings_of(whole)
         found = cut_by_mirror(audited.covered, audited.later, endings, reached, skew)
         self._missing += map(unproven, found.unproven)
-        opened, unseen = await open_copies(self._source, self._mirror, names, self._asked)
-        self._missing += unseen
+        opened = await self._opened(names)
         return Answer(
             schema="audit-mirror-transactions",
             cluster_id=self._source.cluster_id,
@@ -97,6 +97,17 @@ class _Cut:
             judging=True,
             finding=bool(found.cut or opened),
         )
+
+    async def _opened(self, names: dict[str, str]) -> list[MirrorOpenRow]:
+        """Return what is open in the mirror; what was not seen of it does not hide what is cut."""
+        try:
+            opened, unseen = await open_copies(self._source, self._mirror, names, self._asked)
+        except EoctlError as error:
+            text = "what is open in the mirror: " + error.sentence
+            self._missing.append(Missing("cluster", "NOT_READ", text))
+            return []
+        self._missing += unseen
+        return opened
 
     async def _names(self) -> dict[str, str]:
         """Return the mirror of each topic; one without is named, and left out."""

@@ -1,5 +1,6 @@
 """Resolve a byte copy of another cluster's transaction as that cluster decided it."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from eoctl.operations.restart.origin import opened_origin
 from eoctl.stores.bundle_files import is_bundle
 from recovery.change.plan import Step
 from recovery.diagnose.copied import why_proven, why_unproven
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.inspect.observation import OpenTransaction
 from recovery.plurals import counted
 from recovery.values import Value
@@ -87,28 +88,35 @@ async def proof(
     assert request.source is not None
     topic = request.source_topic or about.topic
     found = await _compared(mirror, request.source, topic, about, skew)
-    copied, where = found.found.copied, found.subject
-    if copied.outcome is None:
-        why, remedy = why_unproven(copied)
-        raise IncompleteError(why, where=where, remedy=remedy)
-    if copied.outcome != request.outcome:
+    outcome = _proven(found).found.copied.outcome
+    if outcome != request.outcome:
         raise RefusedError(
-            f"the source decided {copied.outcome}, not {request.outcome}",
-            where=where,
-            remedy=f"--outcome {copied.outcome}",
+            f"the source decided {outcome}, not {request.outcome}",
+            where=found.subject,
+            remedy=f"--outcome {outcome}",
         )
     return found
 
 
 async def observed(mirror: Cluster, step: Step, skew: int) -> dict[str, Any]:
-    """Return what the source proves now, by the step's subject; {}: the step stands on none."""
+    """Return what the source proves now, by the step's subject; {}: the step stands on none.
+
+    Raises IncompleteError if it proves no outcome any more.
+    """
     source = step.parameters.get(PARAMETER)
     if source is None:
         return {}
     p = step.parameters
     about = OpenTransaction(p["topic"], p["partition"], p["producer_id"], p["start_offset"])
-    now = await _compared(mirror, source["context"], source["topic"], about, skew)
+    now = _proven(await _compared(mirror, source["context"], source["topic"], about, skew))
     return {now.subject: now.facts()}
+
+
+def _proven(found: Proof) -> Proof:
+    if found.found.copied.outcome is None:
+        why, remedy = why_unproven(found.found.copied)
+        raise IncompleteError(why, where=found.subject, remedy=remedy)
+    return found
 
 
 async def _compared(
@@ -120,7 +128,15 @@ async def _compared(
             where="--from-cluster",
             remedy="`eoctl audit mirror-transactions --from` says what was decided by it",
         )
-    async with opened_origin(context, mirror.deadline) as source:
+    async with AsyncExitStack() as stack:
+        try:
+            source = await stack.enter_async_context(opened_origin(context, mirror.deadline))
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"the cluster that the records were copied from does not answer: {error.what}",
+                where=context,
+                remedy=error.remedy,
+            ) from None
         if source.cluster_id == mirror.cluster_id:
             raise UsageError(
                 f"is the cluster that the marker is for ({mirror.cluster_id})",

@@ -45,6 +45,7 @@ from recovery.inspect.rights import missing_right
 from recovery.plurals import counted
 from recovery.remedy.repairs import (
     MARKER_ACTION,
+    DistantEpochError,
     MarkerRequest,
     marker_for,
     raise_first,
@@ -54,6 +55,13 @@ from recovery.remedy.repairs import (
 )
 from recovery.selectors import parse_selector
 from recovery.values import Value, replace
+
+_MAY_BE_COPIED = (
+    "if this topic is a mirror of byte copies (a cluster link), the other cluster may have "
+    "committed these records: ask `eoctl audit mirror-transactions` first"
+)
+"""Harm of an orphan's abort: clusters give out equal producer ids, from 0 on, and a decision here
+may be on an earlier topic of that name."""
 
 
 async def plan(
@@ -216,7 +224,7 @@ async def marker_steps(
         observed |= facts_of_id
     sent = marker_for(about, row, outcome, write_version=await _write_version(cluster, leader))
     facts_told = await step_evidence(cluster, judged, outcome)
-    harms = _may_be_copied(judged) if request.action == "abort" else ()
+    harms: tuple[str, ...] = (_MAY_BE_COPIED,) if request.action == "abort" else ()
     if request.without_proof:
         facts_told |= await remedy_stake.of(cluster, judged)
         harms = remedy_stake.costs(facts_told, outcome)
@@ -253,18 +261,6 @@ async def marker_steps(
     return tuple(steps), observed
 
 
-def _may_be_copied(judged: Judged) -> tuple[str, ...]:
-    """Return that an orphan may be a byte copy: clusters give out equal producer ids, from 0 on."""
-    if judged.history is None or judged.history.decisions:
-        return ()
-    text = (
-        "no transaction of this producer id on this partition was ever ended here: if its topic is "
-        "a mirror of byte copies (a cluster link), the other cluster may have committed these "
-        "records: ask `eoctl audit mirror-transactions` first"
-    )
-    return (text,)
-
-
 async def _raise(
     cluster: Cluster, judged: Judged, row: ProducerFacts
 ) -> tuple[Step, dict[str, Any]] | None:
@@ -281,6 +277,13 @@ async def _raise(
         assert request is not None
         if version is None:
             await remedy_raise.refuse_timeout(cluster, idle)
+    except DistantEpochError as error:
+        raise RefusedError(
+            str(error),
+            where=judged.about.name,
+            remedy="give that application a new transactional id, and look again once the old one "
+            "has expired (transactional.id.expiration.ms)",
+        ) from None
     except ValueError as error:
         raise RefusedError(
             f"{error}: somebody may write with the marker's epoch",

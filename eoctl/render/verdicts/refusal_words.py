@@ -86,6 +86,7 @@ REFUSED: Mapping[str, Words] = {
     "--owner-is-gone",
     "producer-not-seen": "its producer state was not seen",
     "may-write-with-its-epoch": "{error}: somebody may write with the marker's epoch",
+    "distant-epoch": "{error}; give that application a new transactional id",
     "log-too-short": "{log} has too few replicas in sync",
     "nobody-owns-it": "nobody owns it",
     "may-be-alive": "{name} may be alive",

@@ -7,19 +7,21 @@ from typing import Any, cast
 
 import pytest
 
+import eoctl.operations.audit.mirror_transactions as of_logs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit import mirror_copies
 from eoctl.operations.audit.mirror_copies import MirrorTransactionsRequest, open_copies
+from eoctl.operations.audit.transactions import TransactionsAudit
 from eoctl.operations.diagnose.copied import InSource
 from eoctl.render.columns.audit import MIRROR_TRANSACTIONS
 from eoctl.settings.context import Context
 from recovery.answers import Answer
 from recovery.audit.audit_rows import MirrorOpenRow
 from recovery.diagnose.copied import Copied
-from recovery.errors import IncompleteError
+from recovery.errors import IncompleteError, UnreachableError
 from recovery.facts import Missing, TopicPartition
 from recovery.inspect.history import Decision, Marker
-from recovery.inspect.observation import OpenTransaction
+from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.values import Reason, replace
 
 ABOUT = OpenTransaction("copy", 0, 7, 40)
@@ -69,6 +71,7 @@ def listed(
 
     async def diagnose(*given: Any, **more: Any) -> Any:
         order.append("mirror")
+        assert given[2] == settings_of(skew)
         return SimpleNamespace(judged=(before,), missing=())
 
     async def compared(*given: Any) -> InSource:
@@ -80,6 +83,7 @@ def listed(
 
     async def look_again(*given: Any) -> Any:
         assert order[-1] == "source", "the mirror must be asked last"
+        assert given[2] == settings_of(skew)
         return [after]
 
     monkeypatch.setattr(mirror_copies, "diagnose", diagnose)
@@ -91,8 +95,14 @@ def listed(
     return asyncio.run(open_copies(cluster, cluster, {"t": "copy"}, request))
 
 
+def settings_of(skew: int) -> Settings:
+    """What the command line and the mirror's context say, also for the mirror's own verdicts."""
+    return Settings(clock_skew=skew, two_phase_patterns=("sink-.*",))
+
+
 def context(name: str) -> Context:
-    return cast("Context", SimpleNamespace(name=name, argv=["--context", name]))
+    made = SimpleNamespace(name=name, argv=["--context", name], two_phase_patterns=("sink-.*",))
+    return cast("Context", made)
 
 
 def test_what_nobody_in_the_mirror_owns_ends_as_the_source_decided(
@@ -171,3 +181,37 @@ def test_what_the_source_does_not_prove_is_unknown(
 ) -> None:
     rows, [missing] = listed(monkeypatch, one(samples=1), one(), copied)
     assert (rows, missing.error) == ([], "UNPROVEN")
+
+
+def test_what_is_cut_is_told_though_the_mirror_no_longer_says_what_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = UnreachableError("no broker answers", where="dc2")
+
+    async def nothing(*given: Any) -> Any:
+        return {}
+
+    async def look(*given: Any) -> Any:
+        return SimpleNamespace(ranges=(), missing=(), covered=(), later=())
+
+    async def read(*given: Any) -> Any:
+        return {}, []
+
+    async def fail(*given: Any) -> Any:
+        raise gone
+
+    monkeypatch.setattr(of_logs._Cut, "_names", nothing)
+    monkeypatch.setattr(TransactionsAudit, "look", look)
+    monkeypatch.setattr(of_logs, "read_transactions", read)
+    monkeypatch.setattr(of_logs, "open_copies", fail)
+    cut = SimpleNamespace(cut=("one",), unproven=())
+    monkeypatch.setattr(of_logs, "cut_by_mirror", lambda *given: cut)
+    monkeypatch.setattr(of_logs, "cut_row", lambda one, names: one)
+    cluster = cast("Cluster", SimpleNamespace(cluster_id="A"))
+    asked = MirrorTransactionsRequest((), context("b"), context("a"), 5_000)
+    audit = of_logs._Cut(cluster, cluster, asked, cast("Any", SimpleNamespace(most=10)))
+    answer = asyncio.run(audit.answer())
+    assert list(map(str, answer.rows)) == ["one"]
+    assert (answer.extra["open"], answer.finding) == ([], True)
+    [error] = answer.errors
+    assert "what is open in the mirror: dc2: no broker answers" in str(error)

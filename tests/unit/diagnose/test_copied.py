@@ -108,6 +108,19 @@ def test_anything_else_proves_nothing_and_says_what_to_do(
         assert "--without-proof" not in remedy
 
 
+@pytest.mark.parametrize(
+    ("doubt", "said"),
+    [
+        ("ours", "eoctl on this host wrote the source's marker at offset 90; which decision"),
+        ("foreign-marker", "wrote it with a tool, perhaps with eoctl from another host"),
+    ],
+)
+def test_a_marker_that_somebody_wrote_there(doubt: CopyDoubt, said: str) -> None:
+    why, remedy = why_unproven(Copied(None, doubt, 90, 2, 0, ended()))
+    assert said in why
+    assert "--without-proof" in remedy
+
+
 def test_the_order_of_the_source_counts() -> None:
     """The mirror has a batch less in between: it is no copy, whatever comes after it."""
     found = judged([batch(40), batch(60)], MORE, ended())

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -24,9 +25,15 @@ from recovery.diagnose.diagnosis import Judged, JudgedId
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import judge
 from recovery.errors import EoctlError
-from recovery.facts import GroupFacts, Missing
+from recovery.facts import (
+    GroupFacts,
+    Missing,
+    ProducerFacts,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.inspect.observation import Sample
-from recovery.remedy.ends import WAYS_OUT, Ends, ends_of, way_out
+from recovery.remedy.ends import WAYS_OUT, Ends, ends_of, marker_refused, way_out
 from recovery.remedy.repairs import commit_refused, raise_first, remedy_allowed
 from recovery.values import replace
 from tests.unit.inspect import test_id_verdicts as ids
@@ -446,3 +453,18 @@ def test_sample_is_what_the_gates_change() -> None:
     plain = sample(w, P, Eyes(), table.SETTINGS)
     for name, change in GATES.items():
         assert (change(plain) == plain) == (name == "none"), name
+
+
+def test_an_id_far_below_the_records_epoch_does_not_tell_to_wait() -> None:
+    """It is never going to end: it has their producer id by chance."""
+    row = ProducerFacts("t", 0, 7, 4_000, 9, 1, 11, 20)
+    idle = TransactionFacts("x", 1, 7, "Empty", 3, 60_000, 1, ())
+    newest = SimpleNamespace(producer=lambda producer_id: row, transactions=Transactions((idle,)))
+    judged = SimpleNamespace(
+        about=SimpleNamespace(producer_id=7, start_offset=20),
+        newest=newest,
+        partition=SimpleNamespace(leader=1),
+    )
+    why = said(marker_refused(cast("Judged", judged)))
+    assert "its epoch is 3, the records' is 4000" in why
+    assert why.endswith("; give that application a new transactional id")

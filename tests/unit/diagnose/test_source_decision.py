@@ -120,6 +120,16 @@ def test_v2_the_epoch_alone(before: Marker | None) -> None:
     assert found(mark(20, "commit", 2, 135, 1), before, gone) is None
 
 
+def test_v2_a_marker_is_of_no_decision_that_was_made_after_it() -> None:
+    """The source lost __transaction_state: its producer ids and epochs began at 0 again."""
+    aborts = [step for n in range(5) for step in v2("abort", n, 999_110 + 100 * n)]
+    again = log((S.EMPTY, 0, 999_100), *aborts, version=2)
+    assert found(mark(20, "abort", 4, 999_415, 3), None, again) == 11
+    assert found(mark(20, "abort", 4, 999_410 - SKEW, 3), None, again) == 11
+    assert found(mark(20, "abort", 4, 999_409 - SKEW, 3), None, again) is None
+    assert found(mark(20, "abort", 4, 10, 3), None, again) is None
+
+
 def test_v2_the_decision_of_an_end_that_the_log_lost_may_be_another() -> None:
     end = mark(20, "commit", 2, 135, 1)
     assert found(end, BEFORE, replace(log(*V2, version=2), cut_epoch=0)) is None

@@ -1,6 +1,8 @@
 """The requests that change a transaction, field by field, and a marker's plan."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,9 +21,9 @@ from eoctl.operations.remedy import copied, marker, raising, stake
 from eoctl.operations.remedy.copied import Proof
 from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from recovery.change.plan import Step, differences
-from recovery.diagnose.copied import Copied
+from recovery.diagnose.copied import Copied, CopyDoubt, why_unproven
 from recovery.diagnose.diagnosis import Judged
-from recovery.errors import RefusedError
+from recovery.errors import IncompleteError, RefusedError, UnreachableError
 from recovery.facts import (
     PartitionFacts,
     ProducerFacts,
@@ -140,8 +142,9 @@ def planned(
     version: int | None = 5,
     proof: Proof | None = None,
     history: object = None,
+    epoch: int = 5,
 ) -> tuple[tuple[Step, ...], dict[str, Any]]:
-    """The marker of producer 7, epoch 5, whose transaction began at 20."""
+    """The marker of producer 7 whose transaction began at 20."""
 
     async def nothing(*given: Any) -> None:
         return None
@@ -167,7 +170,7 @@ def planned(
     monkeypatch.setattr(raising, "end_version", of_coordinator)
     monkeypatch.setattr(stake, "of", at_stake)
     monkeypatch.setattr(stake, "costs", lambda about, outcome: (f"{outcome} costs",))
-    row = ProducerFacts(*AT, 7, 5, 9, 1, 11, 20)
+    row = ProducerFacts(*AT, 7, epoch, 9, 1, 11, 20)
     judged = SimpleNamespace(
         about=OpenTransaction(*AT, 7, 20),
         newest=SimpleNamespace(
@@ -193,7 +196,7 @@ ABORT = RemedyRequest("abort", "t:3", 7, 20)
 def test_a_plan_of_one_marker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can write with its epoch any more."""
     [step], observed = planned(monkeypatch, ABORT, owner(6))
-    assert (step.action, step.target, step.harms) == (MARKER_ACTION, "t:3", ())
+    assert (step.action, step.target) == (MARKER_ACTION, "t:3")
     p = step.parameters
     assert (p["producer_id"], p["outcome"], p["leader"]) == (7, "abort", 2)
     assert (p["start_offset"], p["described_epoch"], p["last_sequence"]) == (20, 5, 9)
@@ -234,13 +237,16 @@ def test_an_idle_id_that_could_write_with_its_epoch_is_raised_first(
     assert set(observed) == {"id x", "t:3 pid 7"}
 
 
-@pytest.mark.parametrize(("decisions", "harms"), [((), 1), (("one",), 0)])
-def test_an_orphan_that_nothing_here_ever_ended_may_be_a_byte_copy(
-    monkeypatch: pytest.MonkeyPatch, decisions: tuple[str, ...], harms: int
-) -> None:
-    [step], _ = planned(monkeypatch, ABORT, history=SimpleNamespace(decisions=decisions))
-    assert len(step.harms) == harms
-    assert all("audit mirror-transactions" in harm for harm in step.harms)
+@pytest.mark.parametrize(
+    "history", [None, SimpleNamespace(decisions=()), SimpleNamespace(decisions=("of its name",))]
+)
+def test_an_orphan_may_be_a_byte_copy(monkeypatch: pytest.MonkeyPatch, history: object) -> None:
+    """A decision here may be on an earlier topic of its name."""
+    [step], _ = planned(monkeypatch, ABORT, history=history)
+    [harm] = step.harms
+    assert "audit mirror-transactions" in harm
+    resolve = RemedyRequest("resolve", "t:3", 7, 20, outcome="abort")
+    assert planned(monkeypatch, resolve, history=history)[0][0].harms == ()
 
 
 def test_a_marker_without_proof_says_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,6 +260,20 @@ def test_a_marker_without_proof_says_what_it_costs(monkeypatch: pytest.MonkeyPat
 def test_no_marker_while_an_owner_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match="somebody may write with the marker's epoch"):
         planned(monkeypatch, ABORT, owner(5, "Ongoing"))
+
+
+def test_an_id_far_below_the_records_epoch_is_not_raised_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has their producer id by chance: its application would be shut out for nothing."""
+    [first, _], _ = planned(monkeypatch, ABORT, owner(5), epoch=105)
+    assert first.parameters["above"] == 105
+    with pytest.raises(RefusedError) as refused:
+        planned(monkeypatch, ABORT, owner(5), epoch=106)
+    said = refused.value.sentence
+    assert "its epoch is 5, the records' is 106: its producer id is equal by chance" in said
+    assert "give that application a new transactional id" in said
+    assert "somebody may write" not in said
 
 
 HERE = (TopicPartition("t", 3),)
@@ -294,8 +314,6 @@ OTHERWISE: list[dict[str, Any]] = [
     {"cluster_id": "another behind that name"},
     {"topic_id": "recreated there"},
     {"mirror_topic_id": "recreated here"},
-    {"copied": Copied(None, "not-the-same", 50, 1)},
-    {"copied": Copied(None, "decision-gone", 90, 2, 5, MARKER)},
     {"copied": Copied("commit", None, 90, 3, 5, MARKER, DECISION)},
     {"copied": Copied("commit", None, 95, 2, 5, replace(MARKER, offset=95), DECISION)},
     {"copied": Copied("commit", None, 90, 2, 5, MARKER, replace(DECISION, offset=13))},
@@ -316,6 +334,38 @@ def test_a_source_that_changed_since_the_plan_stops_it(
     assert observed_now(monkeypatch, step, proof()) == {"theirs:3 in dc1": proof().facts()}
     now = observed | observed_now(monkeypatch, step, proof(**changed))
     assert differences({k: observed[k] for k in step.stands_on}, now)
+
+
+@pytest.mark.parametrize("doubt", ["decisions-not-read", "decision-gone", "not-the-same"])
+def test_a_source_that_proves_nothing_any_more_says_why(
+    monkeypatch: pytest.MonkeyPatch, doubt: CopyDoubt
+) -> None:
+    """What could not be read has not changed."""
+    request = RemedyRequest("resolve", "t:3", 7, 20, outcome="commit", source="dc1")
+    [step], _ = planned(monkeypatch, request, proof=proof())
+    now = Copied(None, doubt, 90, 2, 5, MARKER)
+    with pytest.raises(IncompleteError) as raised:
+        observed_now(monkeypatch, step, proof(copied=now))
+    error = raised.value
+    assert (error.what, error.remedy) == why_unproven(now)
+    assert error.where == "theirs:3 in dc1"
+
+
+def test_a_source_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def opened(context: str, deadline: object) -> AsyncIterator[Cluster]:
+        raise UnreachableError("no broker answers", where="b:9092", remedy="start it")
+        yield
+
+    monkeypatch.setattr(copied, "opened_origin", opened)
+    mirror = cast("Cluster", SimpleNamespace(deadline=None))
+    about = OpenTransaction("t", 3, 7, 20)
+    with pytest.raises(UnreachableError) as raised:
+        asyncio.run(copied._compared(mirror, "dc1", "theirs", about, 50))
+    assert raised.value.sentence == (
+        "dc1: the cluster that the records were copied from does not answer: no broker answers; "
+        "start it"
+    )
 
 
 def observed_now(monkeypatch: pytest.MonkeyPatch, step: Step, found: Proof) -> dict[str, Any]:
