@@ -1,6 +1,7 @@
 """What is typed: a filter after `/`, a command after `:`."""
 
 import re
+from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from eoctl.render.words import age as age_words
@@ -12,6 +13,9 @@ from tui.screens.keys import completions
 from tui.screens.views import BY_NAME, OVERVIEW, Location
 from tui.widgets.table_state import Filter
 from tui.widgets.themes import instead_of, shown_as
+
+if TYPE_CHECKING:
+    from tui.feed.writer import Writer
 
 
 class Commanding(Reading, Changing, Pointing):
@@ -116,6 +120,8 @@ class Commanding(Reading, Changing, Pointing):
         except EoctlError as error:
             self.say(error.sentence, "act")
             return
+        writer: Writer | None = getattr(self.feed, "writer", None)
+        ends = writer.path.name if writer is not None and writer.recording else None
         self.feed.stop()
         self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
         self.moment = None
@@ -123,3 +129,5 @@ class Commanding(Reading, Changing, Pointing):
         self.trail.clear()
         self.go(Location(OVERVIEW))
         self.begin()
+        if ends is not None:
+            self.say(f"the recording {visible(ends)} ended: it is of one cluster", "look")

@@ -85,9 +85,9 @@ def head_lines(
     words = "".join(f"{gap}{word}" for word in _words(frame, feed, paused=paused) if word)
     text, role = aged(s, feed, looked_at(s), LOOK)
     right: Line = ((f"{text} ", role if role == "stale" else "head"),)
-    room = width - len(words) - line_width(right) - 1  # the words are never cut
+    room = width - len(words) - line_width(right) - 1  # the words and the age are never cut
     name = visible(s.title) if s else visible(getattr(feed, "title", "connecting"))
-    name = f" {cut_middle(name, max(3, min(room - 1, max(12, width // 4))))}"
+    name = f" {cut_middle(name, min(room - 1, max(12, width // 4)))}" if room >= 4 else ""
     most = min(24 if at is None or width >= WIDE else 12, room - line_width(((name, ""),)) - 2)
     if s is not None and s.cluster_id and most >= LEAST_ID:
         name += f"  {cut_middle(visible(s.cluster_id), most)}"

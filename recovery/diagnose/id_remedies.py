@@ -163,8 +163,11 @@ def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy
             partitions=(look.log,),
         )
     v1 = client_version is not None and client_version < 2
-    hidden = newest.too_few_in_sync is None
-    does = Reason("finish", {"log": look.log, "log_is_hidden": hidden, "v1": v1})
+    hidden = {
+        "log_is_hidden": newest.too_few_in_sync is None,
+        "least_is_hidden": newest.min_in_sync is None,
+    }
+    does = Reason("finish", {"log": look.log, **hidden, "v1": v1})
     return Remedy("none", does, (_UNTIL,), refused if v1 else (*refused, NO_RESTART), name)
 
 

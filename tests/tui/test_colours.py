@@ -214,9 +214,7 @@ def test_a_theme_that_is_shown_as_another_says_so(
         async with running(recording("incident"), (width, 24)) as (app, pilot):
             await pilot.press("colon", *f"theme {theme}", "enter")
             text = text_of(app)
-            says = (
-                f"shown as {app.theme}: TERM says 16 colours; if it has more, COLORTERM=truecolor"
-            )
+            says = f"shown as {app.theme}: TERM says 16 colours; if more, set COLORTERM=truecolor"
             assert (says in text) == (app.theme != theme)
 
     run(test)

@@ -127,7 +127,7 @@ def test_a_recording_ends_if_its_file_is_replaced_or_its_disk_nearly_full(
     writer.add(empty)
     with monkeypatch.context() as failing:
         failing.setattr(writer, "_file", Path("/dev/full").open("w"))  # noqa: SIM115 - closed below
-        failing.setattr(writer, "_check", lambda: None)
+        failing.setattr(writer, "_check", lambda _: None)
         with pytest.raises(IncompleteError, match="ended: No space left on device"):
             writer.add(empty)
         with suppress(OSError):
@@ -166,6 +166,38 @@ def test_a_recording_is_called_replayable_only_where_its_file_still_is(tmp_path:
     assert "can be replayed" in ended("kept", lambda: None)
     assert "can be replayed" not in ended("replaced", lambda: other.replace(tmp_path / "replaced"))
     assert "can be replayed" not in ended("gone", (tmp_path / "gone").unlink)
+
+
+def test_a_recording_is_called_kept_only_where_its_file_still_is(tmp_path: Path) -> None:
+    """Also once it is closed; what is at its path now is another's."""
+    kept = tmp_path / "kept"
+    writer = Writer(kept)
+    writer.add(Snapshot(title="", taken_at=1))
+    assert writer.kept == f"{kept}: 1 snapshot, 0 with an answer of the cluster"
+    (tmp_path / "other").touch()
+    (tmp_path / "other").replace(kept)
+    gone = f"{kept}: 1 snapshot was written; the file at this path is another, or none"
+    assert writer.kept == gone
+    writer.close()
+    assert writer.kept == gone
+
+
+def test_another_cluster_ends_a_recording_and_that_is_said(tmp_path: Path) -> None:
+    feed = CountingFeed()
+    feed.writer = Writer(tmp_path / "kept.jsonl")
+
+    async def test() -> None:
+        async with running(feed) as (app, pilot):
+            app.connect = lambda _: CountingFeed()
+            await until(pilot, lambda: "RECORDING " in text_of(app))
+            app.type_command("ctx other")
+            await until(pilot, lambda: "RECORDING " not in text_of(app))
+            assert "the recording kept.jsonl ended: it is of one cluster" in text_of(app)
+            app.type_command("ctx third")
+            await until(pilot, lambda: "the recording" not in text_of(app))
+
+    run(test)
+    assert not feeds()
 
 
 def test_with_a_display_only_the_recording_ends_and_that_is_said_once(tmp_path: Path) -> None:
@@ -313,15 +345,18 @@ def test_one_kind_of_rounds_takes_a_twentieth_of_the_time_at_most() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("paused", [False, True])
-def test_the_words_of_line_1_are_never_cut(width: int, paused: bool, tmp_path: Path) -> None:
-    """The cluster's id gives way first, then the context's name."""
+@pytest.mark.parametrize("seconds", [42, 86_340])
+def test_the_words_of_line_1_are_never_cut(
+    width: int, paused: bool, seconds: int, tmp_path: Path
+) -> None:
+    """The cluster's id gives way first, then the context's name; an age may have two units."""
     feed = LiveFeed(cast("Any", None))
     feed.writer = Writer(tmp_path / "kept")
     (tmp_path / "kept").unlink()
     with pytest.raises(IncompleteError):
         feed.writer.add(Snapshot(title="", taken_at=1))
     feed.writer.close()
-    partitions = Answer("lso", None, now_ms() - 42_000, [])
+    partitions = Answer("lso", None, now_ms() - seconds * 1000, [])
     s = Snapshot(
         title="production-of-the-north",
         taken_at=1,
@@ -334,8 +369,9 @@ def test_the_words_of_line_1_are_never_cut(width: int, paused: bool, tmp_path: P
     line = plain(head_lines(frame, feed, OVERVIEW, width, paused=paused)[0])
     words = ["PROTECTED", "READ-ONLY", "RECORDING ENDED", "STALE", *(["PAUSED"] if paused else ())]
     assert all(f" {word} " in line for word in words), line
+    assert line.rstrip().endswith("s" if seconds == 42 else "23h 59m")
     assert cells(line) == width
-    assert line.startswith(" p")
+    assert line.startswith(" p") is not (width == 60 and paused and seconds > 42)
 
 
 class Shown:
@@ -382,9 +418,27 @@ def test_a_recording_that_cannot_begin_leaves_no_file(
     else:
         free = SimpleNamespace(f_bavail=1, f_frsize=4096)
         monkeypatch.setattr(os, "fstatvfs", lambda number: free)
-    with pytest.raises(EoctlError, match=r"No space left on device|less than 256 MiB are free"):
+    with pytest.raises(
+        EoctlError, match=r"No space left on device|cannot record: less than 256 MiB"
+    ):
         Writer(tmp_path / "kept")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_recording_that_cannot_begin_leaves_anothers_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, other = tmp_path / "kept", tmp_path / "other"
+    other.write_text("another's")
+
+    def replaced(writer: Writer, value: object) -> None:
+        other.replace(kept)
+        no_space(writer, value)
+
+    monkeypatch.setattr(Writer, "_write", replaced)
+    with pytest.raises(EoctlError, match="No space left on device"):
+        Writer(kept)
+    assert kept.read_text() == "another's"
 
 
 def no_space(writer: Writer, value: object) -> None:

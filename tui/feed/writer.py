@@ -18,14 +18,14 @@ from tui.feed.recording import MODELS, PLAIN, SAME, SCHEMA
 
 RESERVE = 256 * 2**20
 """Bytes that a recording leaves free on its disk: others write there, too."""
-NEW = "record into a new file"
+ENDED, NEW = "the recording ended", "record into a new file"
 
 
 class Writer:
     """Appends snapshots to a new file.
 
-    Raises UsageError if the file cannot be created, IncompleteError if its disk is nearly full; no
-    file is left then.
+    Raises UsageError if the file cannot be created, IncompleteError if its disk is nearly full; it
+    leaves no file then.
 
     size: bytes written. snapshots: how many; answered: of these, those with the cluster's newest
     answer. recording: False before the first snapshot, and once it failed or was closed. ended: why
@@ -44,10 +44,11 @@ class Writer:
         self._created = os.fstat(self._file.fileno())
         self._last: Snapshot | None = None
         try:
-            self._check()
+            self._check("cannot record")
             self._write({"schema": SCHEMA})
         except (OSError, IncompleteError) as error:
-            path.unlink(missing_ok=True)
+            if self.is_there:
+                path.unlink(missing_ok=True)
             self.close()
             raise self._unusable(error) if isinstance(error, OSError) else error from None
 
@@ -63,10 +64,10 @@ class Writer:
         """
         self.recording = False
         try:
-            self._check()
+            self._check(ENDED)
             self._write(packed(snapshot, self._last))
         except OSError as error:
-            raise self._end(f"the recording ended: {error.strerror}", NEW) from None
+            raise self._end(f"{ENDED}: {error.strerror}", NEW) from None
         self._last = snapshot
         self.snapshots += 1
         self.answered += snapshot.partitions is not None and not snapshot.silent
@@ -79,13 +80,16 @@ class Writer:
 
     @property
     def kept(self) -> str:
-        """Return in words how much is in the file."""
+        """Return in words how much is in the file, or was written into one that is gone."""
+        if not self.is_there:
+            written = counted(self.snapshots, "snapshot was", "snapshots were")
+            return f"{self.path}: {written} written; the file at this path is another, or none"
         words = f"{counted(self.snapshots, 'snapshot')}, {self.answered} with an answer"
         return f"{self.path}: {words} of the cluster"
 
     @property
     def is_there(self) -> bool:
-        """Return False if the file was deleted, moved or replaced; also once it is closed."""
+        """Return False if it was deleted, moved or replaced. It can be asked after `close`."""
         try:
             return os.path.samestat(self.path.stat(), self._created)
         except (FileNotFoundError, NotADirectoryError):
@@ -93,12 +97,13 @@ class Writer:
         except OSError:
             return True  # a path that cannot be looked up is not gone; a write that fails says so
 
-    def _check(self) -> None:
+    def _check(self, prefix: str) -> None:
+        """Raise IncompleteError, whose sentence has this prefix, if no more can be written."""
         if not self.is_there:
-            raise self._end("the recording ended: its file was deleted, moved or replaced", NEW)
+            raise self._end(f"{prefix}: its file was deleted, moved or replaced", NEW)
         disk = os.fstatvfs(self._file.fileno())
         if disk.f_bavail * disk.f_frsize < RESERVE:
-            says = f"the recording ended: less than {words_of(RESERVE)} are free on its disk"
+            says = f"{prefix}: less than {words_of(RESERVE)} are free on its disk"
             raise self._end(says, f"make space, and {NEW}")
 
     def _end(self, says: str, remedy: str) -> IncompleteError:

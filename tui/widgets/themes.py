@@ -19,7 +19,7 @@ def shown_as(theme: str, app: App[Any]) -> str:
 
 def instead_of(shown: str) -> str:
     """Return the sentence about a theme that is shown as another; 80 cells have room for it."""
-    return f"shown as {shown}: TERM says 16 colours; if it has more, COLORTERM=truecolor"
+    return f"shown as {shown}: TERM says 16 colours; if more, set COLORTERM=truecolor"
 
 
 def begin_in(theme: str, app: App[Any]) -> None:

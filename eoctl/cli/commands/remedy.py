@@ -172,10 +172,13 @@ def resolve(
     ] = False,
     source: Annotated[
         str | None,
-        option("--from-cluster CONTEXT", "it is a byte copy of this cluster's, which decided it"),
+        option(
+            "--from-cluster CONTEXT",
+            "the records are byte copies from that cluster: its decision is used",
+        ),
     ] = None,
     source_topic: Annotated[
-        str | None, option("--from-topic TOPIC", "its name there [the same name]")
+        str | None, option("--from-topic TOPIC", "the topic's name in that cluster [the same name]")
     ] = None,
     link_is_stopped: Annotated[
         bool,

@@ -295,7 +295,7 @@ def _open_below(answer: Answer) -> Iterable[str]:
             yield f"  {o['command']}"
     if any(o["proven"] for o in answer.extra["open"]):
         yield (
-            "Stop the link first, or promote the topic: it may only be behind. Then add "
+            "The link may only be behind: stop it, or promote the topic. Then add "
             "--link-is-stopped."
         )
 
@@ -304,8 +304,8 @@ def _why_open(o: Mapping[str, Any]) -> str:
     outcome, name = o["outcome"], o["transactional_id"]
     if not o["proven"]:
         return (
-            f"the bundle says that {name} decided {outcome} for this producer id and epoch here; "
-            "that these are its records only the source's log proves"
+            f"the bundle says: {name} decided {outcome} for this producer id and epoch here. Only "
+            "the source's log can prove that these are its records"
         )
     counts = (o["same_batches"], o["missing_records"], o["marker_offset"])
     return same_and_decided(f"from offset {o['start_offset']} on", outcome, name, *counts)

@@ -38,11 +38,13 @@ def _all_deleted(about: OpenTransaction, log_start: int | None) -> str:
 def _start_deleted(
     about: OpenTransaction, producer_epoch: int, first_left: int | None, *, deleted: bool, **_: Any
 ) -> str:
-    text = f"the records of {about.name} from offset {about.start_offset}, where it began, were "
+    name, start = about.name, about.start_offset
     if deleted:
-        return text + "deleted; none of its own is left"
+        text = f"it began at offset {start} of {name}"
+        return f"{text}; its records there were deleted, and none is left"
+    text = f"the records of {name} from offset {start}, where it began, were deleted"
     left = f"the first batch of its producer that is left is at offset {first_left}"
-    return f"{text}deleted; {left}, epoch {producer_epoch}"
+    return f"{text}; {left}, epoch {producer_epoch}"
 
 
 def _short_log(log: str, in_sync: int, min_in_sync: int, away: Sequence[int]) -> str:
@@ -55,7 +57,7 @@ def _short_log(log: str, in_sync: int, min_in_sync: int, away: Sequence[int]) ->
 
 
 _ENOUGH = {
-    None: "how many of its replicas must be in sync is not known",
+    None: "whether that is enough is not known",
     True: "too few for a record that all of these must acknowledge",
     False: "enough",
 }

@@ -80,13 +80,14 @@ def _stuck_until_reload(state: str, log: str | None, *, v2: bool) -> str:
     )
 
 
-def _finish(log: str, *, log_is_hidden: bool, v1: bool) -> str:
+def _finish(log: str, *, log_is_hidden: bool, least_is_hidden: bool, v1: bool) -> str:
     """Return how an id whose markers are all written is completed."""
     first = "ask again in a minute: a record that its log refused is tried again; then, "
     if log_is_hidden:
+        grant = " (grant DESCRIBE_CONFIGS on it)" if least_is_hidden else ""
         first = (
-            f"find out whether {log} has as many replicas in sync as min.insync.replicas asks for "
-            "(grant DESCRIBE_CONFIGS on it); if it has, "
+            f"find out whether {log} has as many replicas in sync as min.insync.replicas asks for"
+            f"{grant}; if it has, "
         )
     if v1:
         return f"{first}its coordinator has only to write its last record: see its broker's log"

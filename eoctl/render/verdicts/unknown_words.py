@@ -45,7 +45,10 @@ def _not_described(ids: Sequence[TransactionFacts], **_: Any) -> str:
         )
         for t in ids
     }
-    return f"may be open here, but does not say on which partitions: {', '.join(sorted(names))}"
+    return (
+        "ids that may be open here, on partitions that were not described: "
+        f"{', '.join(sorted(names))}"
+    )
 
 
 def _by_epochs(about: OpenTransaction, marked: int, log_epoch: int) -> str:
@@ -98,8 +101,8 @@ NOT_KNOWN: Mapping[str, Words] = {
         f"coordinator lists it so{_answered(answer, 'DescribeTransactions')}"
     ),
     "history-replaced": lambda **d: (
-        f"{d['detail'] if 'detail' in d else _by_epochs(**d)}: it does not show how that "
-        "transaction ended"
+        f"{d['detail'] if 'detail' in d else _by_epochs(**d)}: that log does not show how "
+        "that transaction ended"
     ),
     "earlier-decision-compacted": "a decision has no marker, but __transaction_state was "
     "compacted: an earlier one, on this very batch, may be gone",

@@ -134,8 +134,8 @@ def test_a_list_of_them_says_why_and_what_must_be_done_first(
         "for app"
     )
     assert command == f"  {proven.command}"
-    assert "only the source's log proves" in second
-    assert last.startswith("Stop the link first")
+    assert "Only the source's log can prove" in second
+    assert last.startswith("The link may only be behind: stop it")
     assert len(below(by_bundle)) == 2
 
 

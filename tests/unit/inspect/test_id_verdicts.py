@@ -557,6 +557,7 @@ def test_how_what_has_all_its_markers_is_finished(
     assert remedy_words(v.remedy.does).startswith(told)
     assert ("restart-coordinator" in dict(v.remedy.refused)) is (version == 2 or in_sync == 1)
     assert v.remedy.partitions == (("__transaction_state:7",) if in_sync == 1 else ())
+    assert ("grant DESCRIBE_CONFIGS" in remedy_words(v.remedy.does)) is (least is None)
 
 
 def test_all_say_the_same_of_which_brokers_have_the_fix_of_a_marker_refused_twice() -> None:
@@ -750,7 +751,8 @@ def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:
 
 
 def test_how_many_replicas_are_in_sync_is_told_or_that_it_is_not_known() -> None:
-    for in_sync, told in ((None, "in sync: not known, needed: 2"), (1, "in sync: 1, needed: 2")):
+    unknown = "in sync: not known, needed: 2: whether that is enough is not known"
+    for in_sync, told in ((None, unknown), (1, "in sync: 1, needed: 2")):
         found = twice(look(in_sync=in_sync), record())
         assert any(told in evidence_words(e) for e in found.evidence)
 

@@ -21,7 +21,7 @@ FollowedBy = Annotated[
     str,
     option(
         "--by source|key|value|header:NAME|json:PATH|map:FILE",
-        "what an output has of its input; map: it is its mirror, by a kept map",
+        "what an output has of its input; map: OUTPUT is a mirror of INPUT; FILE is its kept map",
     ),
 ]
 
