@@ -420,14 +420,7 @@ class Walk:
         return frozenset[Need]().union(*map(self._operation.needs, steps))
 
     async def _refuse_changes(self, steps: Sequence[Step]) -> None:
-        changes = self._plan.changed(await self._operation.observe(steps), steps)
-        if changes:
-            more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
-            raise RefusedError(
-                f"changed since the plan: {'; '.join(changes[:3])}{more}",
-                where=self._plan.scope,
-                remedy="plan again",
-            )
+        self._plan.refuse_changed(await self._operation.observe(steps), steps)
 
     def _record_done(self, writer: Writer, number: int, effect: Effect, **data: Any) -> None:
         self._record(
