@@ -162,6 +162,17 @@ class Plan(Document):
             {key: now[key] for key in keys if key in now},
         )
 
+    def refuse_changed(self, now: Mapping[str, object], steps: Iterable[Step]) -> None:
+        """Raise RefusedError if a fact that these steps rely on no longer holds."""
+        changes = self.changed(now, steps)
+        if changes:
+            more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
+            raise RefusedError(
+                f"changed since the plan: {'; '.join(changes[:3])}{more}",
+                where=self.scope,
+                remedy="plan again",
+            )
+
 
 def typeable(name: str) -> str:
     """Return what names a target and is short enough to type: parts of it if necessary.

@@ -167,10 +167,21 @@ def _doubts(kept: MirrorMap, cut_off: Mapping[TopicPartition, str]) -> Iterator[
         yield unproven(TopicPartition(kept.source_topic, number), text)
 
 
+def _first_pair(part: MapPartition) -> int:
+    """Return the source's offset up to which the mirror may have deleted copies before any look
+    saw them: that of the first pair; -1: it had deleted nothing; NEVER: no pair is left."""
+    if not part.mirror.start:
+        return -1
+    steps, _ = part.unpacked()
+    return int(steps.source.min(initial=NEVER))
+
+
 @dataclass
 class _Run:
     """One reading of the mirror. doubts: what is not proven, beside the scope's. doubtful: inputs
-    of which nothing is proven. stamped: the partition that is read has times of the mirror's."""
+    of which nothing is proven. stamped: the partition that is read has times of the mirror's.
+    unknown_copies: some records of the mirror, in any partition, may be copies that are not known
+    again."""
 
     cluster: Cluster
     audited: MappedRanges
@@ -180,6 +191,7 @@ class _Run:
     doubts: list[Missing] = field(default_factory=list)
     doubtful: set[int] = field(default_factory=set)
     stamped: bool = False
+    unknown_copies: bool = False
     tallies: list[Tally] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -262,8 +274,10 @@ class _Run:
         mirror = self.audited.scope.outputs[number].topic_partition
         if self.tallies[len(self.parts) + number].holes:
             self.doubtful.add(number)
+            self.unknown_copies = True
         if self.stamped and "timestamp" in self.audited.kept.compared:
             self._doubt(number, STAMPED)
+            self.unknown_copies = True
         if unchecked:
             text = (
                 f"{counted(unchecked, 'record is', 'records are')} taken for the map's on trust, "
@@ -334,16 +348,17 @@ class _Run:
 
         scope = self.audited.scope
         ends = reach.last + 1
-        after = np.full(len(ends), -1, np.int64)
+        after = np.zeros(len(ends), np.int64)
         known = np.zeros(len(ends), np.int64)
         # a copy may be in any partition of the mirror
-        somewhere = bool(scope.missing or self.failed)
+        somewhere = bool(scope.missing or self.failed or self.unknown_copies)
         for number, (source, output) in enumerate(zip(scope.inputs, scope.outputs, strict=True)):
             if reach.last[number] < 0 and self.tallies[number].records:
                 self._doubt(number, NO_COPY)
             if reach.last[number] < 0 or scope.cuts[number] is not None:
                 ends[number] = source.end
             mirror = self.parts[number].mirror
+            after[number] = _first_pair(self.parts[number])
             doubtful = number in self.doubtful
             # a copy that was made since the map looked may be deleted already
             if doubtful or somewhere or output.start > mirror.end:

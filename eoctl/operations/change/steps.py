@@ -301,12 +301,13 @@ class Walk:
         return [s for n, s in self._steps() if n not in self._outcomes and n not in but]
 
     async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
-        """Check whether another host did the step, after this host lost the lock, say."""
-        effect = await self._look(step)
+        """Check whether this walk's job did the step, or another host, after this host lost the
+        lock, say."""
+        effect = await (self._wait_until_done(step) if self._job_began else self._look(step))
         if not effect.done:
             return False
         self._record_done(writer, number, effect, found=True)
-        self._note_done(number, "already-done", effect)
+        self._note_done(number, "done" if self._job_began else "already-done", effect)
         return True
 
     async def _all_found_done(self, writer: Writer, left: Sequence[Step]) -> bool:
@@ -356,14 +357,14 @@ class Walk:
             self._job_began = isinstance(self._operation, Together)
             return await self._operation.perform(step, self._ensure_held_midway), None
         except RefusedError as error:
-            self._sent = sent_before
-            if sent_before and await self._found_done(writer, number, step):
-                return None, error  # somebody else did it meanwhile: nothing is left to do
+            self._sent = sent_before or self._job_began  # the job may have done other steps
+            if self._sent and await self._found_done(writer, number, step):
+                return None, error  # nothing is left to do
             self._record(writer, "step-refused", step=number, detail=error.sentence)
             if not self._sent and not self._plan.independent:
                 self._record(writer, "failed", detail=error.sentence)
                 writer.finished()
-            if sent_before and not self._plan.independent:
+            if self._sent and not self._plan.independent:
                 why = f"{step.target}: {error.what}"
                 raise self._half_done(writer, why, error.remedy) from None
             raise
@@ -419,14 +420,7 @@ class Walk:
         return frozenset[Need]().union(*map(self._operation.needs, steps))
 
     async def _refuse_changes(self, steps: Sequence[Step]) -> None:
-        changes = self._plan.changed(await self._operation.observe(steps), steps)
-        if changes:
-            more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
-            raise RefusedError(
-                f"changed since the plan: {'; '.join(changes[:3])}{more}",
-                where=self._plan.scope,
-                remedy="plan again",
-            )
+        self._plan.refuse_changed(await self._operation.observe(steps), steps)
 
     def _record_done(self, writer: Writer, number: int, effect: Effect, **data: Any) -> None:
         self._record(

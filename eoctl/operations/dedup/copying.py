@@ -34,6 +34,7 @@ from recovery.errors import (
     NO_SUCH_TOPIC,
     IncompleteError,
     RefusedError,
+    UnverifiedError,
     UsageError,
     no_topic,
     topic_problem,
@@ -293,6 +294,12 @@ class DedupOperation:
             timeout_ms=dedup_task.TRANSACTION_MS,
         )
         await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
+        points: set[str] = set()
+
+        def told(point: str) -> None:
+            points.add(point)
+            die_here_in_tests(f"dedup-{point}")
+
         try:
             left = await dedup_task.left(self._cluster, job, part)
             if left is None:
@@ -304,10 +311,15 @@ class DedupOperation:
                 writer,
                 self._memory,
                 ensure_held=ensure_held,
-                on_point=lambda point: die_here_in_tests(f"dedup-{point}"),
+                on_point=told,
             )
             await self._decided(part)
             return asdict(done)
+        except RefusedError as error:
+            if "committed" not in points:
+                raise
+            # a refusal says that nothing changed
+            raise UnverifiedError(error.what, where=error.where, remedy=error.remedy) from None
         finally:
             await asyncio.to_thread(writer.close)
 

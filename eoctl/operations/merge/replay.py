@@ -138,6 +138,11 @@ class PartitionReplay:
     def partition(self) -> int:
         return self._merge[1]
 
+    @property
+    def committed(self) -> bool:
+        """Return True if a transaction of it was committed: records, or entries of the log."""
+        return self._commits > 0
+
     def run(self) -> None:
         """Replay to the tip as of the start or, following, until stopped.
 

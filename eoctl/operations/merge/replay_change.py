@@ -32,7 +32,13 @@ from eoctl.operations.merge.replay import PartitionReplay, ReplayProgress, Repla
 from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
-from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
+from recovery.errors import (
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnverifiedError,
+    UsageError,
+)
 from recovery.facts import TopicPartition
 from recovery.inspect.rights import Need, needs_of_copy
 from recovery.merge.replay import Base
@@ -210,9 +216,10 @@ class Replaying:
         return facts
 
     def needs(self, step: Step) -> frozenset[Need]:
-        """Return the step's rights: what the output holds is read back."""
+        """Return its rights: what the output holds is read back, --follow extends the log."""
         merge, output = asked_again(step), step.parameters["output"]
-        return needs_of_copy([merge.topic, *merge.inputs, output], [output], merge.group)
+        outputs = [output, *([merge.topic] if step.parameters["follow"] else [])]
+        return needs_of_copy([merge.topic, *merge.inputs, output], outputs, merge.group)
 
     async def ungranted(self, needs: Collection[Need]) -> frozenset[Need]:
         return await ungranted(self._cluster, needs)
@@ -263,6 +270,9 @@ class Replaying:
                 raise
         errors = [e for e in ended if isinstance(e, BaseException)]
         for error in sorted(errors, key=lambda e: not isinstance(e, RefusedError)):
+            if isinstance(error, RefusedError) and any(r.committed for r in replays):
+                # a refusal says that nothing changed
+                raise UnverifiedError(error.what, where=error.where, remedy=error.remedy)
             raise error
         if cancel.is_set() and not job.follow:
             raise asyncio.CancelledError  # it was ended before its end

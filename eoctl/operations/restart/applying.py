@@ -91,13 +91,7 @@ def check(plan: Plan, context: Context, seconds: float | None) -> None:
                     f"the plan is for cluster {plan.cluster_id}, but {answering} answers",
                     where=context.title,
                 )
-            changed = plan.changed(await operation.observe(plan.steps), plan.steps)
-            if changed:
-                raise RefusedError(
-                    f"changed since the plan: {'; '.join(changed[:3])}",
-                    where=plan.scope,
-                    remedy="plan again",
-                )
+            plan.refuse_changed(await operation.observe(plan.steps), plan.steps)
 
     try:
         asyncio.run(look_again())

@@ -146,6 +146,12 @@ def test_where_all_was_read_and_nothing_is_in_doubt_all_is_proven(
     assert [p["log_start_offset"] for p in answer.extra["inputs"]] == [None, None]
 
 
+def own_times(at: int) -> Log:
+    """A copy of b that has the mirror's time."""
+    item = Item(0, timestamp=9, value=b"b")
+    return [batch(at, [item], attributes=TIMESTAMP_TYPE, max_timestamp=1_800_000_000_000)]
+
+
 DOUBTS = {
     "ids": "has no topic id",
     "source compacted": "it is compacted, or its settings were hidden",
@@ -179,8 +185,7 @@ def test_a_doubt_leaves_nothing_of_the_partition_proven(
     else:
         more = records("-", at=5)
         if why == "own times":
-            item = Item(0, timestamp=9, value=b"b")
-            more = [batch(5, [item], attributes=TIMESTAMP_TYPE, max_timestamp=1_800_000_000_000)]
+            more = own_times(5)
         it.logs[0] = Bytes([*records("a", "c", "c", "x", "d"), *more])
     answer = it.audit(monkeypatch)
     found = of_0(proven=False)
@@ -218,7 +223,7 @@ def test_a_copy_may_be_in_another_partition(monkeypatch: pytest.MonkeyPatch) -> 
     assert "the mirror has such records in other partitions" in words(answer)
 
 
-@pytest.mark.parametrize("why", ["missing", "broken", "not in the map"])
+@pytest.mark.parametrize("why", ["missing", "broken", "not in the map", "hole", "own times"])
 def test_a_copy_may_be_in_a_partition_that_was_not_read(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +233,9 @@ def test_a_copy_may_be_in_a_partition_that_was_not_read(
     it.broken = {1} if why == "broken" else set()
     if why == "not in the map":
         it.kept = it.kept.model_copy(update={"partitions": it.kept.partitions[:1]})
+    if why in ("hole", "own times"):
+        more = records("-", at=3) if why == "hole" else own_times(2)
+        it.logs[1] = Bytes([*records("e", "f"), *more])
     answer = it.audit(monkeypatch)
     assert ("no-output", 0, 1, False) in findings(answer)
     assert ("repeated", 0, 2, True) in findings(answer), "another partition's are other records"
@@ -248,6 +256,24 @@ def test_copies_that_the_mirror_has_deleted_prove_no_repeats(
     answer = it.audit(monkeypatch)
     assert findings(answer) == {("no-output", 0, 1, False)}, "copied since, and deleted"
     assert answer.exit_status == 3
+
+
+@pytest.mark.parametrize("end", [5, 3])
+def test_copies_that_came_and_were_deleted_between_two_looks_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    """The first look found an empty mirror, the second what was left of it up to `end`; f never
+    came, as the pair of d before it proves."""
+    it = Mirror([records(*"abcdfe")], [[]])
+    source, mirror = Bytes(records(*"abcdfe")), Bytes(records(*"abcde"))
+    mine, theirs = source.range("orders", 0, 6), Resolved("orders", 0, 3, end, 3, end, end)
+    [first] = it.kept.partitions
+    second = continued(first, (source, mine), (mirror, theirs), Progress(None), timed=True)
+    part = asyncio.run(second).model_copy(update={"looked_at": 2_000})
+    it.kept = it.kept.model_copy(update={"partitions": (part,)})
+    it.logs, it.starts = [mirror], {0: 3}
+    deleted = {("no-output", 0, n, False) for n in range(3)}
+    assert findings(it.audit(monkeypatch)) == deleted | {("no-output", 0, 4, end == 5)}
 
 
 def test_what_a_killed_run_left_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

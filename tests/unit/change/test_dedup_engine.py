@@ -14,7 +14,7 @@ from eoctl.stores.journal_files import Journal
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.dedup.dedup_request import DedupPart
-from recovery.errors import IncompleteError
+from recovery.errors import IncompleteError, RefusedError
 
 
 def parts(*sizes: int) -> list[DedupPart]:
@@ -47,10 +47,13 @@ def test_auto_goes_by_size_and_says_why(
 
 
 class Together:
-    """Does all that is left at the first perform. dies: instead, how often it was asked to."""
+    """Does all that is left at the first perform. dies: instead it is not known what it did.
+    refused: after these steps it is refused."""
 
-    def __init__(self, done: set[str], dies: bool = False) -> None:
-        self.done, self.dies = done, dies
+    def __init__(
+        self, done: set[str], dies: bool = False, refused: frozenset[str] | None = None
+    ) -> None:
+        self.done, self.dies, self.refused = done, dies, refused
         self.given: list[str] = []
         self.begun: list[int] = []  # steps in the journal as it acts
 
@@ -66,6 +69,9 @@ class Together:
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         if self.dies:
             raise IncompleteError("the job has died")
+        if self.refused is not None:
+            self.done |= self.refused
+            raise RefusedError("b is no copy")
         if not self.begun:
             [entry] = Journal().find().entries
             self.begun = sorted(entry.steps("step-started"))
@@ -126,3 +132,14 @@ def test_a_job_that_died_is_looked_after_once_and_the_next_one_does_what_is_left
     outcome = walked(again, entry)
     assert again.given == ["a", "c"]
     assert [step.status for step in outcome.steps] == ["done", "already-done", "done"]
+
+
+@pytest.mark.parametrize("committed", ["", "a", "c", "abc"])
+def test_what_a_refused_job_has_done_is_done(committed: str) -> None:
+    """Its tasks run side by side: one is refused when others have committed."""
+    outcome = walked(Together(set(), refused=frozenset(committed)))
+    expected = ["done" if step in committed else "refused" for step in "abc"]
+    assert [step.status for step in outcome.steps] == expected
+    assert outcome.exit_status == (0 if committed == "abc" else 4)
+    [entry] = Journal().find().entries
+    assert sorted(entry.steps("step-done")) == [n for n, s in enumerate("abc", 1) if s in committed]

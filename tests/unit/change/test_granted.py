@@ -101,6 +101,7 @@ REPLAY = {
     "inputs": ["in1", "in2"],
     "output": "out",
     "isolation": "read_committed",
+    "follow": False,
     "bases": {"0": [0, 0]},
 }
 LOST = {"producer_id": 7, "producer_epoch": 0, "checkpoint_id": 3, "pieces": {"in:0": [1, 2, 3]}}
@@ -144,6 +145,8 @@ def test_what_is_read_back_needs_read_too() -> None:
     replay = Replaying(ANY, Running(), None).needs(step("replay", REPLAY, "log"))
     reads = {f"topic {name}: READ" for name in ("log", "in1", "in2", "out")}
     assert spoken(replay) == {*reads, "topic out: WRITE", f"group {group_of(replay)}: READ"}
+    follow = Replaying(ANY, Running(), None).needs(step("follow", REPLAY | {"follow": True}, "log"))
+    assert spoken(follow - replay) == {"topic log: WRITE"}, "it extends the log"
     away = salvage().needs(step("salvage", LOST | {"to": "out"}))
     assert {"topic in: READ", "topic out: READ", "topic out: WRITE"} < spoken(away)
     assert "topic in: WRITE" not in spoken(away)

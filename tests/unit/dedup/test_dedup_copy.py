@@ -1,6 +1,7 @@
 """What a copy may take, and when its transactions end, without a broker."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -23,7 +24,7 @@ from eoctl.settings.context import Context
 from recovery.change.plan import Plan
 from recovery.dedup.dedup_request import DedupJob, DedupPart, DedupRequest
 from recovery.dedup.repeats import Deduplicator, Tally, visible
-from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.shared.record_ids import parse_record_id
 from recovery.values import replace
@@ -112,11 +113,23 @@ def test_a_plan_is_approved_with_its_rule() -> None:
     assert (faster.sha256, faster.same_change(once)) == (once.sha256, True)
 
 
-@pytest.mark.parametrize("decided", [True, False])
+REFUSED = RefusedError("it is no copy", where="in:0", remedy="mend it")
+
+
+@pytest.mark.parametrize(
+    ("refused_at", "decided", "error"),
+    [
+        (None, True, None),
+        (None, False, IncompleteError("a transaction is open", where="job-eoctl-dedup")),
+        (0, True, REFUSED),
+        (1, True, UnverifiedError(REFUSED.what, where=REFUSED.where, remedy=REFUSED.remedy)),
+    ],
+)
 def test_a_copy_is_done_once_its_position_is_decided(
-    monkeypatch: pytest.MonkeyPatch, *, decided: bool
+    monkeypatch: pytest.MonkeyPatch, refused_at: int | None, decided: bool, error: Exception | None
 ) -> None:
-    """The coordinator answers a commit before the group's position is visible."""
+    """The coordinator answers a commit before the group's position is visible. And once one is
+    committed, no refusal says that nothing changed."""
     calls: list[Any] = []
 
     class Writer:
@@ -133,8 +146,12 @@ def test_a_copy_is_done_once_its_position_is_decided(
         calls.append("left")
         return DedupPart(partition=0, begin=0, start=0, end=9)
 
-    async def copy(*given: Any, **named: Any) -> Tally:
+    async def copy(*given: Any, on_point: Callable[[str], None], **named: Any) -> Tally:
         calls.append("copy")
+        if refused_at is not None:
+            for point in ("batch", *["committed"] * refused_at):
+                on_point(point)
+            raise REFUSED
         return Tally(records=9)
 
     async def committed(cluster: Cluster, group: str, topic_partitions: Any) -> Any:
@@ -153,12 +170,14 @@ def test_a_copy_is_done_once_its_position_is_decided(
     made = plan(run, [Tally()], context)
     cluster = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
     performed = DedupOperation(cluster, context, made, None).perform(made.steps[0], lambda: None)
-    if decided:
+    if error is None:
         assert asyncio.run(performed) == asdict(Tally(records=9))
     else:
-        with pytest.raises(IncompleteError, match="a transaction is open"):
+        with pytest.raises(type(error)) as raised:
             asyncio.run(performed)
-    assert calls == ["open", "left", "copy", (request.group, [("in", 0)]), "close"]
+        assert vars(raised.value) == vars(error)
+    asked = [(request.group, [("in", 0)])] if refused_at is None else []
+    assert calls == ["open", "left", "copy", *asked, "close"]
 
 
 @pytest.mark.parametrize(

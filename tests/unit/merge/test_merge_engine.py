@@ -36,7 +36,7 @@ from eoctl.stores.journal_files import Journal
 from recovery.answers import Answer
 from recovery.change.journal import unfinished
 from recovery.change.plan import VALID_MS, Plan, Step
-from recovery.errors import Exit, RefusedError, UsageError
+from recovery.errors import Exit, RefusedError, UnverifiedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.merge.log_rows import MergeOutput, MergePlanRow
 from recovery.merge.merge_request import MergePart, ReplayRequest
@@ -203,6 +203,40 @@ def test_what_a_replay_left_is_looked_at_twice(
     assert seen.done is not grows
     if grows:
         assert "its end is not final: it moved from 6 to 7" in seen.detail
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_refusal_beside_committed_records_does_not_say_that_nothing_changed(
+    monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    class Partition:
+        def __init__(self, job: Any, base: Base, number: int) -> None:
+            self.partition, self.sent = number, 0
+            self.committed = committed and number == 0
+
+        def run(self) -> None:
+            if self.partition:
+                raise RefusedError("a wrong entry", where="m:1", remedy="mend it")
+
+    async def look(*_: object, **__: object) -> Any:
+        return SimpleNamespace(bounds=lambda *_: (0, 9))
+
+    monkeypatch.setattr(merge_acting, "look", look)
+    monkeypatch.setattr(merge_acting, "PartitionReplay", Partition)
+    cluster: Any = SimpleNamespace(refuse_read_only=lambda: None, settings=None)
+    parameters = {
+        "format": "json",
+        "inputs": ["a"],
+        "output": "o",
+        "isolation": "read_committed",
+        "follow": False,
+        "bases": {"0": [0, 0], "1": [0, 0]},
+    }
+    step = Step(action="replay", target="m", parameters=parameters, does="", stands_on=())
+    with pytest.raises(UnverifiedError if committed else RefusedError) as refused:
+        asyncio.run(Replaying(cluster, Running(), None).perform(step, lambda: None))
+    error = refused.value
+    assert (error.what, error.where, error.remedy) == ("a wrong entry", "m:1", "mend it")
 
 
 def test_only_the_local_engine_follows() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.operations.merge import replay
+from eoctl.operations.merge.replay import PartitionReplay
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TopicPartition
 from recovery.merge.replay import Base, ReplayPosition
@@ -22,6 +23,7 @@ from tests.unit.replay_world import (
     Reader,
     World,
     Writer,
+    job,
     prepared,
     run,
     two_inputs,
@@ -154,6 +156,19 @@ def test_a_lost_lock_sends_nothing_more(world: World) -> None:
     assert world.calls[-4:] == ["abort", "closed", "closed", "close"]
     assert world.outputs == []
     assert world.commits == []
+
+
+def test_what_was_committed_before_a_refusal_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "RECORDS", 1)
+    monkeypatch.setattr(replay, "BATCH", 1)
+    two_inputs(world)
+    for lost, committed in ((1, False), (2, False), (3, True)):
+        one = PartitionReplay(job(world, lost=lost), BASE, 0)
+        with pytest.raises(RefusedError, match="the lock is lost"):
+            one.run()
+        assert (one.committed, bool(world.commits)) == (committed, committed)
 
 
 @pytest.mark.parametrize("partition", [LEFT, LOG])

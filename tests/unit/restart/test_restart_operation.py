@@ -1,7 +1,10 @@
 """`restart` as an operation: what a look at its store proves, and when a dry run looks at all."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.restart import applying
 from eoctl.operations.restart.applying import Restarting, check
 from eoctl.operations.restart.observe import Stores
 from eoctl.operations.restart.restart_plan import KIND, STORE, parameters
@@ -19,7 +23,7 @@ from eoctl.stores.journal_files import Journal
 from eoctl.stores.offsets.opening import open_store
 from eoctl.stores.offsets.store import Write
 from recovery.change.plan import VALID_MS, Plan, Step
-from recovery.errors import UnreachableError
+from recovery.errors import RefusedError, UnreachableError
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.store_tables import FileStore
 from tests.offset_stores import free
@@ -103,3 +107,25 @@ def test_a_dry_run_looks_unless_the_plan_is_begun_or_done(
         return
     with pytest.raises(UnreachableError):
         check(made, context, 5)
+
+
+@pytest.mark.parametrize(("gone", "more"), [(3, ""), (5, " (and 2 more)")])
+def test_a_dry_run_says_how_many_facts_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int, more: str
+) -> None:
+    async def answer(value: Any) -> Any:
+        return value
+
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[Any]:
+        yield SimpleNamespace(cluster_id=lambda: answer("c"), observe=lambda _: answer({}))
+
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(applying, "opened", opened)
+    facts = {f"t:{n}": n for n in range(gone)}
+    steps = (step().model_copy(update={"stands_on": tuple(facts)}),)
+    made = plan().model_copy(update={"observed": facts, "steps": steps})
+    with pytest.raises(RefusedError) as refused:
+        check(made, Context("here", NOBODY, ()), 5)
+    changes = "; ".join(f"t:{n}: was {n} when planned, is gone now" for n in range(3))
+    assert refused.value.what == f"changed since the plan: {changes}{more}"
