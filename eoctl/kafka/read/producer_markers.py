@@ -13,7 +13,7 @@ from recovery.formats.batches import BatchHeader, batch_headers
 from recovery.formats.records import ControlType, marker
 from recovery.inspect.history import Marker, Markers
 from recovery.inspect.observation import OpenTransaction
-from recovery.values import Value
+from recovery.values import Value, replace
 
 MARKER_WINDOW = 100_000  # offsets before a start batch to search for its producer's markers
 
@@ -98,6 +98,21 @@ class _Stretch:
         self._expected = h.last_offset + 1
 
 
+def marker_in(h: BatchHeader, buffer: bytes) -> Marker | None:
+    """Return the marker in a control batch of the buffer; None if it ends no transaction."""
+    end = marker(buffer, h)
+    if end is None or end.type is ControlType.OTHER or end.coordinator_epoch is None:
+        return None
+    return Marker(
+        offset=h.base_offset,
+        outcome=end.type.value,
+        producer_epoch=h.producer_epoch,
+        coordinator_epoch=end.coordinator_epoch,
+        timestamp=h.max_timestamp,
+        leader_epoch=h.leader_epoch,
+    )
+
+
 class _MarkerScan:
     """Collects one producer's markers in a stretch of its partition, batch by batch."""
 
@@ -125,25 +140,10 @@ class _MarkerScan:
         if not h.is_control:
             self._wrote, self._epoch = True, h.producer_epoch
             return
-        end_marker = marker(chunk, h)
-        if (
-            end_marker is None
-            or end_marker.type is ControlType.OTHER
-            or end_marker.coordinator_epoch is None
-        ):
+        found = marker_in(h, chunk)
+        if found is None:
             return
-        self._found.append(
-            Marker(
-                offset=h.base_offset,
-                outcome=end_marker.type.value,
-                producer_epoch=h.producer_epoch,
-                coordinator_epoch=end_marker.coordinator_epoch,
-                timestamp=h.max_timestamp,
-                data=self._wrote,
-                leader_epoch=h.leader_epoch,
-                data_epoch=self._epoch,
-            )
-        )
+        self._found.append(replace(found, data=self._wrote, data_epoch=self._epoch))
         self._wrote, self._epoch = False, None
 
     def markers(self, position: int) -> Marked:

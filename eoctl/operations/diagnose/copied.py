@@ -16,7 +16,6 @@ from recovery.diagnose.source_decision import decision_of
 from recovery.errors import IncompleteError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import BatchHeader, batch_headers
-from recovery.formats.records import ControlType, marker
 from recovery.inspect.chains import Wanted
 from recovery.inspect.history import Marker, MarkerOrigin, StateLog
 from recovery.inspect.lost_markers import decisions_on, past_of, with_origins
@@ -124,7 +123,11 @@ async def _of_producer(
                 if h.producer_id != about.producer_id or not next_offset <= h.base_offset < end:
                     continue
                 next_offset = h.last_offset + 1
-                one = _ending(h, item.records) if h.is_control else _batch(h, item.records)
+                one = (
+                    producer_markers.marker_in(h, item.records)
+                    if h.is_control
+                    else _batch(h, item.records)
+                )
                 if one is not None:
                     yield one
 
@@ -142,21 +145,6 @@ def _batch(h: BatchHeader, buffer: bytes) -> CopiedBatch:
     digest = blake2b(content, digest_size=16).digest()
     return CopiedBatch(
         h.base_offset, h.last_offset, h.producer_epoch, h.records_count, h.max_timestamp, digest
-    )
-
-
-def _ending(h: BatchHeader, buffer: bytes) -> Marker | None:
-    """Return the marker in a control batch; None if it ends no transaction."""
-    end = marker(buffer, h)
-    if end is None or end.type is ControlType.OTHER or end.coordinator_epoch is None:
-        return None
-    return Marker(
-        offset=h.base_offset,
-        outcome=end.type.value,
-        producer_epoch=h.producer_epoch,
-        coordinator_epoch=end.coordinator_epoch,
-        timestamp=h.max_timestamp,
-        leader_epoch=h.leader_epoch,
     )
 
 
