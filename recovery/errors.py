@@ -118,6 +118,11 @@ class UnverifiedError(EoctlError):
 
     exit_status = Exit.UNVERIFIED
 
+    @classmethod
+    def of(cls, error: EoctlError) -> "UnverifiedError":
+        """Return a refusal that came after a change: a RefusedError says that nothing changed."""
+        return cls(error.what, where=error.where, remedy=error.remedy)
+
 
 class BusyError(EoctlError):
     """Another run of the same thing is active."""

@@ -264,9 +264,8 @@ def _of_all(empty: Callable[[], Joined]) -> Judge:
             pieces, answers, contents = one.columns
             for piece, answer, content in zip(pieces, answers, contents, strict=True):
                 if content.is_valid:
-                    whole.join(
-                        content.as_buffer()
-                    )  # a part may be megabytes: no copies of them all
+                    # a part may be megabytes: no copies of them all
+                    whole.join(content.as_buffer())
                 else:
                     yield audits.answer_row(answer.as_py(), piece=piece.as_py())
         yield audits.answer_row(content=whole.dump())

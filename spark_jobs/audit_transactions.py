@@ -48,8 +48,9 @@ def work(
         each, _ = audits.answers(spark, rows, TransactionsFound, what, refusals)
         result = joined_transactions(each, audit.most)
     stages.end()
-    complete = not result.failed and not any(c.unproven for c in audit.covered)
-    status = status_of(complete, result.findings > 0, finding_first=not result.failed)
+    seen = not (result.failed or audit.missing)
+    complete = seen and not any(c.unproven for c in audit.covered)
+    status = status_of(complete, result.findings > 0, finding_first=seen)
     return audits.ended(audit, result, result.findings, status)
 
 

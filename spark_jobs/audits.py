@@ -292,7 +292,7 @@ def ended(
     status: the exit status, None: that of findings and of what could not be read.
     """
     if status is None:
-        status = status_of(not audit.failed, findings > 0)
+        status = status_of(not (audit.failed or request.missing), findings > 0)
     result: dict[str, Any] = {"findings": findings, "exit_status": int(status)}
     content = audit.model_dump(mode="json")
     if request.answer is None:

@@ -121,7 +121,7 @@ class Commanding(Reading, Changing, Pointing):
             self.say(error.sentence, "act")
             return
         writer: Writer | None = getattr(self.feed, "writer", None)
-        ends = writer.path.name if writer is not None and writer.recording else None
+        ends = writer.path.name if writer is not None and writer.ended is None else None
         self.feed.stop()
         self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
         self.moment = None

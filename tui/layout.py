@@ -255,7 +255,10 @@ class Layout(App[str]):
         self.status.show(lines)
 
     def say_recording_ended(self) -> None:
-        """Say once why nothing more is recorded; line 1 says that it is so, the command its end."""
+        """Say once why the recording ended.
+
+        Line 1 then shows that it did, and the command says why again at its end.
+        """
         writer: Writer | None = getattr(self.feed, "writer", None)
         if writer is not None and writer.ended and writer is not self._ended:
             self._ended = writer

@@ -33,7 +33,8 @@ class AuditRequest(Document):
     """An audit of these ranges. most: findings that are shown; all are counted.
 
     max_rate: bytes per second that all tasks together read from one broker. answer: the file that
-    the job writes its findings to; None: they are the job's result.
+    the job writes its findings to; None: they are the job's result. missing: what could not be
+    looked at before the ranges were chosen.
     """
 
     ranges: tuple[Resolved, ...]
@@ -41,6 +42,7 @@ class AuditRequest(Document):
     check_crc: bool = True
     max_rate: float | None = None
     answer: str | None = None
+    missing: tuple[Missing, ...] = ()
 
     @property
     def offsets(self) -> int:

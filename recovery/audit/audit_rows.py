@@ -359,9 +359,7 @@ class MirrorOpenRow(HasPartition, Row):
     mirror_topic: str
     producer_id: int
     start_offset: Annotated[int, Meta(description="in the mirror")]
-    outcome: Annotated[
-        str | None, Meta(description="commit or abort, as the source decided; null: not known")
-    ]
+    outcome: Annotated[str, Meta(description="commit or abort, as the source decided")]
     proven: Annotated[bool, Meta(description="by the same batches in the source's log")]
     transactional_id: Annotated[str, Meta(description="that decided it, in the source")]
     same_batches: Annotated[

@@ -60,8 +60,9 @@ class Tally:
 
 
 class EndToEndScope(Value):
-    """What is read. cuts: by input, None: after the last input that has an output. doubts: cuts
-    that are not proven. began: epoch ms."""
+    """What is read. cuts: by input, None: after the last input that has an output. doubts: why no
+    missing output is proven of a partition, such as a cut that another log may have had. began:
+    epoch ms."""
 
     inputs: tuple[Resolved, ...]
     outputs: tuple[Resolved, ...]

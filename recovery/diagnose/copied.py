@@ -125,9 +125,9 @@ _WHY: Mapping[CopyDoubt, str] = {
     "ours": "eoctl on this host wrote the source's marker at offset {at}; which decision it "
     "followed is not certain",
     "foreign-marker": "no coordinator decided the source's marker at offset {at}: somebody wrote "
-    "it with a tool, perhaps with eoctl from another host",
-    "decision-gone": "the source's log ends it with a marker at offset {at}, and the decision is "
-    "no longer in its __transaction_state",
+    "it with a tool, perhaps with eoctl (this host's journal does not show it, or was not read)",
+    "decision-gone": "the source's log ends it with a marker at offset {at}, and no decision on it "
+    "was found in its __transaction_state: it may be compacted away, or that log was replaced",
 }
 _REMEDIES: Mapping[CopyDoubt, str] = {
     "not-the-same": _COMPARE,

@@ -284,11 +284,7 @@ RULES: tuple[IdRule, ...] = (
         lambda c: refused(c.row.error),
     ),
     # Decided.
-    _unknown(
-        "refused-seen-once",
-        lambda c: bool(c.refusing) and not c.twice,
-        lambda c: {"of_id": True},
-    ),
+    _unknown("refused-seen-once", lambda c: bool(c.refusing) and not c.twice),
     IdRule(
         "coordinator-fenced",
         lambda c: any(r.above for r in c.refusing),

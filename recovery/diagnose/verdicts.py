@@ -244,11 +244,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     # Decided, but the coordinator cannot write the markers.
-    _unknown(
-        "refused-seen-once",
-        lambda c: bool(c.refusing) and not c.twice,
-        lambda c: {"of_id": False},
-    ),
+    _unknown("refused-seen-once", lambda c: bool(c.refusing) and not c.twice),
     Rule(
         "coordinator-fenced",
         lambda c: any(r.above for r in c.refusing),

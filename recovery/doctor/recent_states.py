@@ -62,8 +62,11 @@ class Read(Value):
 
 
 class Shown(Value):
-    """What of it counts. begin: as in Read. is_too_little: it was read for less than a minute, so
-    that nothing was found says nothing."""
+    """What counts of the part of the log that was read.
+
+    begin: as in Read. is_too_little: nothing was found, and less than a minute was read: that
+    proves nothing.
+    """
 
     begin: int | None
     is_too_little: bool

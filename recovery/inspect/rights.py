@@ -48,7 +48,9 @@ def ungranted_error(needs: Collection[Need], where: str) -> RefusedError:
 
 
 def needs_of_copy(read: Iterable[str], outputs: Iterable[str], group: str) -> frozenset[Need]:
-    """Return what a transactional copy needs, but WRITE on its id, which no broker reports.
+    """Return the rights of a transactional copy, as far as brokers report them.
+
+    WRITE on its transactional id is left out: no broker reports it.
 
     read: the sources, and outputs that are read back; group: commits the positions.
     """

@@ -131,7 +131,7 @@ def layout(data: TableData, width: int, kept: Sequence[int] = ()) -> list[tuple[
     room = width - GUTTER
     sizes = {i: _least(data, i) for i in kept}
     if not kept or _taken(data, sizes) > room:
-        sizes = {i: _least(data, i) for i in _by_worth(data, width)}
+        sizes = {i: _least(data, i) for i in _fitting(data, width)}
     last = max(sizes, default=0)
     if (over := _taken(data, sizes) - room) > 0:  # of those that every width shows
         sizes[last] = max(1, sizes[last] - over)
@@ -163,12 +163,12 @@ def by_worth(data: TableData) -> list[int]:
     return sorted(range(len(data.columns)), key=lambda i: (i >= ALWAYS, -data.columns[i].worth))
 
 
-def _by_worth(data: TableData, width: int) -> list[int]:
-    """Return the columns that have room, left to right: in a wider list those, and more.
+def _fitting(data: TableData, width: int) -> list[int]:
+    """Return the columns that have room, left to right; a wider list shows these and more.
 
-    The first that has none is the last that is looked at. One that is worth something leaves the
-    others only their least; the rest come where all before them have their usual cells, and room
-    to grow.
+    They are tried in the order of `by_worth`, up to the first without room. To show a column that
+    is worth more than 0, those before it may shrink to their least; for any other they keep their
+    usual cells.
     """
     shown: list[int] = []
     for i in by_worth(data):

@@ -58,8 +58,8 @@ async def log_sizes(
 
 
 class Denied(Value):
-    """topics: hidden from listings, since DESCRIBE is denied. all_known: each broker, and each that
-    holds a listed topic, described all of its logs."""
+    """topics: hidden from listings, since DESCRIBE is denied. all_known: every broker described all
+    of its logs, and no listed topic has a replica on a broker that is away."""
 
     topics: tuple[str, ...]
     all_known: bool

@@ -27,7 +27,7 @@ from eoctl.operations.audit.duplicates import RANGE_OFFSETS
 from eoctl.operations.audit.end_to_end_rows import end_to_end_answer, group_commits
 from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.mirror import STABLE, topic_id
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
+from eoctl.operations.audit.ranges import WATERMARK, AuditOptions, Resolved, resolve
 from eoctl.stores.locks.running import only_one
 from recovery.answers import Answer
 from recovery.audit.end_to_end import NEVER, Judged, Reach
@@ -49,8 +49,6 @@ from recovery.values import replace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-WATERMARK = Bound("hw", "hw")
 
 
 class FollowedRanges(AuditedRanges, kw_only=True):

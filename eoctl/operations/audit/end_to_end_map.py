@@ -17,7 +17,7 @@ from eoctl.engine.end_to_end_task import compacted_topics, read_rows, readers, r
 from eoctl.engine.id_buckets import IdBuckets, key_of, rows_of
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.end_to_end import WATERMARK, FollowedRanges
+from eoctl.operations.audit.end_to_end import FollowedRanges
 from eoctl.operations.audit.end_to_end_rows import end_to_end_answer
 from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.failover_map import refuse_cut_off, refuse_other_mirror
@@ -29,7 +29,7 @@ from eoctl.operations.audit.mirror_logs import (
     check_blocks,
     sums_of,
 )
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
+from eoctl.operations.audit.ranges import WATERMARK, AuditOptions, Resolved, resolve
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.offsets import mirror_maps
 from recovery.answers import Answer

@@ -86,6 +86,7 @@ class Audit(ABC, Generic[F]):
             "most": reading.most,
             "check_crc": reading.check_crc,
             "max_rate": reading.max_rate,
+            "missing": tuple(audited.missing),
         }
 
     @abstractmethod

@@ -304,7 +304,7 @@ def _one(
             remedy="name the one of this mirror's MirrorMaker",
         )
     if not by_topic and named not in (None, NOTHING):
-        raise UsageError(f"there is no topic {named}", where=option)
+        raise UsageError(f"there is no topic {named} that you may see", where=option)
     return by_topic[0] if by_topic else (None, [])
 
 

@@ -12,7 +12,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.mirror import EARLIEST
 from eoctl.operations.audit.mirror_rows import cut_row, unproven
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
+from eoctl.operations.audit.ranges import WATERMARK, AuditOptions, Resolved, resolve
 from eoctl.operations.audit.transactions import endings_of
 from eoctl.operations.diagnose.copied import compared_with_source
 from eoctl.operations.diagnose.judging import diagnose, look_again
@@ -45,13 +45,11 @@ from recovery.formats.transaction_state import MAX_EPOCH
 from recovery.inspect.history import Decision, StateLog
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.quoting import some
-from recovery.remedy.repairs import NEVER_KNOWN, refusal_of, undecided_refused
+from recovery.remedy.repairs import refusal_of, undecided_refused
 from recovery.selectors import Selector, parse_selector
-from recovery.shared.offset_bounds import Bound
 from recovery.times import rfc3339
 from recovery.values import Value, replace
 
-WATERMARK = Bound("hw", "hw")
 PAUSE_SECONDS = 5.0
 """Between two looks at what may be open without an owner."""
 _NOT_OWNED = ("unknown", "orphan")
@@ -130,8 +128,9 @@ async def open_copies(
 
 def _may_be_decided_there(judged: Judged) -> bool:
     """Return True if nobody in the mirror decides it, as far as one look shows."""
-    about, verdict = judged.about, judged.verdict
-    undecided = verdict.name == "orphan" or verdict.rule in NEVER_KNOWN
+    about = judged.about
+    why = refusal_of(judged.verdict, "resolve", by_source=True)
+    undecided = why is None or why.code == "seen-once"  # the second look comes after the source
     return undecided and None not in (about.producer_id, about.start_offset)
 
 

@@ -12,6 +12,7 @@ from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound, range_problem
 
 __all__ = [
+    "WATERMARK",
     "AuditOptions",
     "Resolved",
     "as_resolved",
@@ -20,6 +21,7 @@ __all__ = [
     "resolve",
     "seen_by_readers",
 ]
+WATERMARK = Bound("hw", "hw")
 
 
 class AuditOptions(Reading):

@@ -36,7 +36,7 @@ async def ungranted(cluster: Cluster, needs: Collection[Need]) -> frozenset[Need
 
 
 def is_ungranted(need: Need, report: Report) -> bool:
-    """Return True only if the resource's report has DESCRIBE, without which it is none."""
+    """Return whether the report denies the operation. One without DESCRIBE says nothing: False."""
     bits = report.get(need.name, 0)
     return bool(bits >> acls.DESCRIBE & 1) and not any(
         bits >> operation & 1 for operation in _ALLOWED_BY[need.operation]

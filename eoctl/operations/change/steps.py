@@ -301,8 +301,10 @@ class Walk:
         return [s for n, s in self._steps() if n not in self._outcomes and n not in but]
 
     async def _found_done(self, writer: Writer, number: int, step: Step) -> bool:
-        """Check whether this walk's job did the step, or another host, after this host lost the
-        lock, say."""
+        """Check whether the step was done all the same.
+
+        This walk's job may have done it, or another host after this one lost the lock.
+        """
         effect = await (self._wait_until_done(step) if self._job_began else self._look(step))
         if not effect.done:
             return False
@@ -375,7 +377,7 @@ class Walk:
         try:
             self._ensure_held()
         except RefusedError as error:
-            raise UnverifiedError(error.what, where=error.where, remedy=error.remedy) from None
+            raise UnverifiedError.of(error) from None
 
     async def _look(self, step: Step) -> Effect:
         try:

@@ -294,10 +294,11 @@ class DedupOperation:
             timeout_ms=dedup_task.TRANSACTION_MS,
         )
         await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
-        points: set[str] = set()
+        has_committed = False
 
-        def told(point: str) -> None:
-            points.add(point)
+        def on_point(point: str) -> None:
+            nonlocal has_committed
+            has_committed = has_committed or point == "committed"
             die_here_in_tests(f"dedup-{point}")
 
         try:
@@ -311,15 +312,14 @@ class DedupOperation:
                 writer,
                 self._memory,
                 ensure_held=ensure_held,
-                on_point=told,
+                on_point=on_point,
             )
             await self._decided(part)
             return asdict(done)
         except RefusedError as error:
-            if "committed" not in points:
+            if not has_committed:
                 raise
-            # a refusal says that nothing changed
-            raise UnverifiedError(error.what, where=error.where, remedy=error.remedy) from None
+            raise UnverifiedError.of(error) from None
         finally:
             await asyncio.to_thread(writer.close)
 

@@ -176,11 +176,11 @@ async def _marker_before(
 ) -> Marker | None:
     """Return the producer's last marker before the transaction; None: not seen, or not certain."""
     here = replace(about, topic=there.topic)
-    read = await producer_markers.markers(source, [here], {there.topic_partition: there})
-    first = read[here].first if here in read else None
+    marked = await producer_markers.markers(source, [here], {there.topic_partition: there})
+    first = marked[here].first if here in marked else None
     if first is None:
         return None
-    found = [m for m in read[here].found if first <= m.offset < (about.start_offset or 0)]
+    found = [m for m in marked[here].found if first <= m.offset < (about.start_offset or 0)]
     return found[-1] if found else None
 
 

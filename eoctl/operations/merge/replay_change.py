@@ -271,8 +271,7 @@ class Replaying:
         errors = [e for e in ended if isinstance(e, BaseException)]
         for error in sorted(errors, key=lambda e: not isinstance(e, RefusedError)):
             if isinstance(error, RefusedError) and any(r.committed for r in replays):
-                # a refusal says that nothing changed
-                raise UnverifiedError(error.what, where=error.where, remedy=error.remedy)
+                raise UnverifiedError.of(error) from None
             raise error
         if cancel.is_set() and not job.follow:
             raise asyncio.CancelledError  # it was ended before its end

@@ -24,26 +24,26 @@ class Proof(Value):
     """Where the source is, and what it proves."""
 
     context: str
-    found: InSource
+    in_source: InSource
 
     @property
     def subject(self) -> str:
         """Return the name under which a plan keeps what it observed of the source."""
-        return f"{self.found.partition} in {self.context}"
+        return f"{self.in_source.partition} in {self.context}"
 
     @property
     def parameter(self) -> dict[str, str]:
         """Return what a step needs to compare the two logs again."""
-        return {"context": self.context, "topic": self.found.partition.topic}
+        return {"context": self.context, "topic": self.in_source.partition.topic}
 
     def facts(self) -> dict[str, Any]:
         """Return what must not change before the marker is written."""
-        copied = self.found.copied
+        copied = self.in_source.copied
         decision = copied.decision
         return {
-            "cluster_id": self.found.cluster_id,
-            "topic_id": self.found.topic_id,
-            "mirror_topic_id": self.found.mirror_topic_id,
+            "cluster_id": self.in_source.cluster_id,
+            "topic_id": self.in_source.topic_id,
+            "mirror_topic_id": self.in_source.mirror_topic_id,
             "outcome": copied.outcome,
             "batches": copied.compared,
             "missing": copied.missing,
@@ -54,12 +54,12 @@ class Proof(Value):
 
     def evidence(self, about: OpenTransaction) -> dict[str, Any]:
         """Return it as evidence of a step."""
-        text = why_proven(about, self.found.copied)
+        text = why_proven(about, self.in_source.copied)
         return {"code": "copied-from", "text": text, "data": self.facts()}
 
     def harms(self) -> tuple[str, ...]:
         """Return what the marker may do, and what it does not make good."""
-        found, copied = self.found, self.found.copied
+        found, copied = self.in_source, self.in_source.copied
         ahead = "the source's log goes on after the mirror's end, and " if found.ahead else ""
         stopped = (
             f"{ahead}a link that still runs would get this marker's offset for its next batch: the "
@@ -88,7 +88,7 @@ async def proof(
     assert request.source is not None
     topic = request.source_topic or about.topic
     found = await _compared(mirror, request.source, topic, about, skew)
-    outcome = _proven(found).found.copied.outcome
+    outcome = _proven(found).in_source.copied.outcome
     if outcome != request.outcome:
         raise RefusedError(
             f"the source decided {outcome}, not {request.outcome}",
@@ -113,8 +113,8 @@ async def observed(mirror: Cluster, step: Step, skew: int) -> dict[str, Any]:
 
 
 def _proven(found: Proof) -> Proof:
-    if found.found.copied.outcome is None:
-        why, remedy = why_unproven(found.found.copied)
+    if found.in_source.copied.outcome is None:
+        why, remedy = why_unproven(found.in_source.copied)
         raise IncompleteError(why, where=found.subject, remedy=remedy)
     return found
 

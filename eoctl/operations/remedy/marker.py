@@ -153,7 +153,7 @@ def refuse(judged: Judged, request: RemedyRequest) -> None:
     if why is None and decides_elsewhere:
         why = undecided_refused(judged)
     if why is not None:
-        raise RefusedError(remedy_words(why))
+        raise RefusedError(remedy_words(why), where=judged.about.name)
     proven = judged.verdict.proven_outcome
     if request.action == "resolve" and proven is not None and request.outcome != proven:
         raise RefusedError(

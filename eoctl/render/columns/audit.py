@@ -295,7 +295,7 @@ def _open_below(answer: Answer) -> Iterable[str]:
             yield f"  {o['command']}"
     if any(o["proven"] for o in answer.extra["open"]):
         yield (
-            "The link may only be behind: stop it, or promote the topic. Then add "
+            "The link may simply be late: stop it, or promote the topic. Then add "
             "--link-is-stopped."
         )
 

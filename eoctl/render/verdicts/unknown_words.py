@@ -19,9 +19,6 @@ def _answered(answer: Missing | None, request: str) -> str:
     return f": {who}{request} with {answer.error}"
 
 
-_COORDINATORS = "coordinator's "
-
-
 def _in_brackets(text: str | None) -> str:
     return f" ({text})" if text else ""
 
@@ -84,10 +81,8 @@ NOT_KNOWN: Mapping[str, Words] = {
     "no-open-transaction": "{about.name} is held, but its leader names no open transaction",
     "start-batch-not-read": _start_not_read,
     "owner-not-described": _not_described,
-    "refused-seen-once": lambda of_id, **_: (
-        f"a partition refuses its {'' if of_id else _COORDINATORS}marker, but that was seen only "
-        "once"
-    ),
+    "refused-seen-once": "a partition refuses its coordinator's marker, but that was seen only "
+    "once",
     "owner-changed": "an id that named {about.name} in the first look does so no longer",
     "owner-odd": "an id with this producer id names the partition, in a state or with an epoch "
     "that does not fit the batch",
@@ -172,9 +167,9 @@ def _see_coordinators(*, refused: bool, none: bool, **_: Any) -> str:
         return "grant DESCRIBE on transactional id *"
     if none:
         return (
-            "grant DESCRIBE on __transaction_state; if this cluster has none, as a standby may "
-            "not, start a transactional producer once: that makes it, and its coordinators can say "
-            "who owns this"
+            "grant DESCRIBE on __transaction_state; if this cluster has no such topic, as may be "
+            "on a standby, start a transactional producer once: that creates the topic, and its "
+            "coordinators can then say who owns this"
         )
     return "wait for the coordinators, or start their brokers"
 

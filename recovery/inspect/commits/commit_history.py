@@ -36,9 +36,8 @@ Outcome = Literal["committed", "aborted", "pending"]
 CommittedBy = Literal["member", "no-member", "transaction"]
 Event = Literal["reset", "back", "leap", "deleted"]
 
-AT_ONCE = (
-    10  # commits beyond twice those kept that a partition has at most, before some are forgotten
-)
+AT_ONCE = 10
+"""Commits that a partition may have beyond twice those kept, before some are forgotten."""
 LEAP_STEPS, LEAP_FACTOR = 10, 10
 """A leap: so many times further, and faster, than each of at least so many moves before it."""
 

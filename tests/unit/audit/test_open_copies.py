@@ -135,7 +135,7 @@ def test_a_list_of_them_says_why_and_what_must_be_done_first(
     )
     assert command == f"  {proven.command}"
     assert "Only the source's log can prove" in second
-    assert last.startswith("The link may only be behind: stop it")
+    assert last.startswith("The link may simply be late: stop it")
     assert len(below(by_bundle)) == 2
 
 

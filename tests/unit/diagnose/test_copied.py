@@ -112,7 +112,7 @@ def test_anything_else_proves_nothing_and_says_what_to_do(
     ("doubt", "said"),
     [
         ("ours", "eoctl on this host wrote the source's marker at offset 90; which decision"),
-        ("foreign-marker", "wrote it with a tool, perhaps with eoctl from another host"),
+        ("foreign-marker", "wrote it with a tool, perhaps with eoctl (this host's"),
     ],
 )
 def test_a_marker_that_somebody_wrote_there(doubt: CopyDoubt, said: str) -> None:
