@@ -35,7 +35,7 @@ def from_zookeeper(node: bytes) -> ProducerIdBlock:
         ids = ProducerIdBlock(
             int(block["broker"]), -1, int(block["block_start"]), int(block["block_end"])
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CorruptError("not a producer id block", where=ZOOKEEPER_PATH) from error
     if not 0 <= ids.first <= ids.last:
         raise CorruptError(f"block {ids.first} to {ids.last}", where=ZOOKEEPER_PATH)

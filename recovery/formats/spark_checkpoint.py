@@ -17,10 +17,11 @@ from recovery.values import Value
 
 Offsets = Mapping[TopicPartition, int]
 VOID = "-"  # SERIALIZED_VOID_OFFSET: the source has no offset in this batch
+MOST_DIGITS = 10  # of a partition: an int of 32 bits
 
 _BATCH = re.compile(r"(offsets|commits)/(0|[1-9][0-9]*)")
 _SOURCE = re.compile(r"sources/([0-9]+)/0")
-_VERSION = re.compile(r"v([1-9][0-9]*)")
+_VERSION = re.compile(r"v([1-9][0-9]{0,8})")
 
 
 class Checkpoint(Value):
@@ -212,7 +213,8 @@ def _kafka_offsets(value: Any, where: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     for topic, partitions in value.items():
         for partition, offset in partitions.items():
-            if not partition.isdecimal() or type(offset) is not int:
+            number = partition.isdecimal() and len(partition) <= MOST_DIGITS
+            if not number or type(offset) is not int:
                 return {}
             topic_partition = TopicPartition(topic, int(partition))
             if offset < 0:

@@ -3,8 +3,11 @@
 import asyncio
 import logging
 import socket
+import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -213,17 +216,23 @@ WRONG: dict[str, tuple[str, Change, str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_goes_wrong_is_told(secure_lab: Lab, case: str) -> None:
-    listener, changed, error, said, remedy = WRONG[case]
-    home = secure_folder(secure_lab.folder)
-    names = {name: address(secure_lab, name) for name in secure_lab.record.nodes[0].ports}
-    properties = secure_lab.client_properties("viewer", listener)
+def wrong(lab: Lab, case: str) -> dict[str, str]:
+    """The properties of a client for whom something is wrong."""
+    listener, changed, *_ = WRONG[case]
+    home = secure_folder(lab.folder)
+    names = {name: address(lab, name) for name in lab.record.nodes[0].ports}
+    properties = lab.client_properties("viewer", listener)
     for key, value in changed.items():
         properties.pop(key, None)
         if value is not None:
             properties[key] = value.format(home=home, **names)
-    found = failure(properties)
+    return properties
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_goes_wrong_is_told(secure_lab: Lab, case: str) -> None:
+    _, _, error, said, remedy = WRONG[case]
+    found = failure(wrong(secure_lab, case))
     assert (found.error, said in found.detail) == (error, True), found
     assert remedy in (found.remedy or "")
     for secret in ("wrong-secret", passwords(secure_lab.folder)["viewer"]):
@@ -254,6 +263,75 @@ def test_librdkafka_checks_the_name_in_the_certificate_too(secure_lab: Lab) -> N
         else:
             assert client.list_topics(timeout=SECONDS).brokers
             assert not told
+
+
+CERTIFICATES = ("unknown CA", "wrong host name", "expired")
+
+
+@pytest.mark.parametrize("case", CERTIFICATES)
+def test_librdkafka_refuses_what_our_own_connection_refuses(secure_lab: Lab, case: str) -> None:
+    assert "certificate verify failed" in librdkafka_failure(wrong(secure_lab, case))
+
+
+def librdkafka_failure(properties: Mapping[str, str]) -> str:
+    """What librdkafka says of a server that it must not talk to."""
+    said: list[str] = []
+    settings = librdkafka_properties(client_settings(properties))
+    client = AdminClient(settings | {"error_cb": lambda error: said.append(str(error))})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=3)
+    client.poll(0)
+    return " ".join(said)
+
+
+def with_old_protocols(
+    context: ssl.SSLContext, newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+) -> ssl.SSLContext:
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1_1, newest
+    return context
+
+
+@pytest.fixture
+def old_server(secure_lab: Lab) -> Iterator[str]:
+    """A server with the broker's certificate that speaks TLS 1.1 at most, and its address.
+
+    No broker: Java 17 has no such protocol to offer.
+    """
+    context = with_old_protocols(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.TLSVersion.TLSv1_1)
+    context.load_cert_chain(secure_folder(secure_lab.folder) / "broker.keystore.pem")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    asked, _ = server.accept()
+                    with suppress(OSError), context.wrap_socket(asked, server_side=True) as line:
+                        line.recv(1)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def old_properties(lab: Lab, server: str) -> dict[str, str]:
+    return lab.client_properties("viewer", "SCRAM") | {"bootstrap.servers": server}
+
+
+def test_an_old_protocol_is_refused(secure_lab: Lab, old_server: str) -> None:
+    host, _, port = old_server.partition(":")
+    authority = secure_folder(secure_lab.folder) / "ca.pem"
+    context = with_old_protocols(ssl.create_default_context(cafile=authority))
+    with (  # who takes old protocols is served
+        socket.create_connection((host, int(port))) as line,
+        context.wrap_socket(line, server_hostname=host) as old,
+    ):
+        assert old.version() == "TLSv1.1"
+    properties = old_properties(secure_lab, old_server)
+    assert failure(properties).error == "TLS_FAILED"
+    assert "SSL handshake failed" in librdkafka_failure(properties)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Executors that lack a package, run another Python or do not see the folder: a sentence each."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from eoctl.lab.cluster import Lab
 from eoctl.stores.storage import LocalFolder
 from recovery.audit.audit_request import DuplicatesFound
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from spark_jobs import audits
 from spark_jobs.session import executors
 from spark_jobs.sink import staging
+from tests.conftest import Tried
+from tests.kafka.test_security import CERTIFICATES, old_properties, old_server, wrong
 from tests.spark.starting import home
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
+__all__ = ["old_server"]  # a fixture
 
 
 def script(path: Path, text: str) -> str:
@@ -202,3 +207,33 @@ def test_a_staging_that_is_refused_ends_at_once_and_leaves_no_file(
         staging.stage(frame, LocalFolder(tmp_path), 3, refused)
     assert time.monotonic() - begin < LONG / 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.trust
+def test_executors_refuse_a_wrong_certificate_and_an_old_protocol(
+    spark: "SparkSession", secure_lab: Lab, old_server: str, tried: Tried
+) -> None:
+    """Asked in their own processes: before a job the driver's connection would refuse first."""
+    cases = [wrong(secure_lab, case) for case in CERTIFICATES]
+    cases.append(old_properties(secure_lab, old_server))
+
+    def answer(properties: dict[str, str]) -> tuple[int, str]:
+        from eoctl.kafka.connection.failures import Deadline, WireError
+        from eoctl.kafka.connection.properties import client_settings
+        from eoctl.kafka.connection.wire import Connection
+
+        settings, bound = client_settings(properties), Deadline(10)
+        open_ = Connection.open(*settings.bootstrap_servers[0], settings.security, bound)
+        try:
+            asyncio.run(open_)
+        except WireError as error:
+            return os.getpid(), error.error
+        return os.getpid(), ""
+
+    told = spark.sparkContext.parallelize(cases, len(cases)).map(answer).collect()
+    assert os.getpid() not in {process for process, _ in told}
+    assert [error for _, error in told] == ["TLS_FAILED"] * len(cases)
+    properties = secure_lab.client_properties("viewer", "SCRAM")
+    [(_, none)] = spark.sparkContext.parallelize([properties], 1).map(answer).collect()
+    assert none == ""
+    tried("connections of executors", len(cases))

@@ -203,7 +203,11 @@ def test_a_line_that_is_not_good_is_counted() -> None:
 LINES = tomllib.loads((ROOT / "tests/trust/lines.toml").read_text())
 SHORT = {entry for line in LINES.values() for entry in line["tests"]}
 NAMED = {entry for line in LINES.values() for entry in line.get("long_tests", ())} | SHORT
-ONE_OF_THEM = {"kafka/test_what_is_sent.py"}  # the others say what a change sends
+# the others say what a change sends, what a bundle tells, what executors lack, what jobs do
+ONE_OF_THEM = {
+    *("kafka/test_bundle.py", "kafka/test_what_is_sent.py", "unit/spark/test_spark_job.py"),
+    *("spark/test_executors.py", "spark/test_rebuild.py"),
+}
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ every lost marker marker-lost, else "always unknown" would pass.
 Counts: `EOCTL_TEST_SHARE` of 5,000 histories for each property (tests/share.py).
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from unittest import SkipTest
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +26,7 @@ from recovery.inspect.lost_markers import decisions_on, past_of, with_origins
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.remedy.repairs import commit_refused, marker_for, raise_first, remedy_allowed
 from recovery.values import replace
+from tests.conftest import Tried
 from tests.share import fewer
 from tests.unit.transaction_model import (
     STATE_PARTITIONS,
@@ -93,9 +96,20 @@ many = settings(
     max_examples=fewer(5000, 300), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
+PLAYED = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _worlds(tried: Tried) -> Iterator[None]:
+    before = next(PLAYED)
+    yield
+    if worlds := next(PLAYED) - before - 1:
+        tried("worlds", worlds)
+
 
 def play(w: World, ops: Sequence[tuple[str, int, int]], *, compaction: bool = True) -> None:
     """Carry out what is possible of it; the rest does nothing."""
+    next(PLAYED)
     for op, a, b in ops:
         tp = TPS[b]
         # an id that its coordinator forgot is begun anew
