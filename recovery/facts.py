@@ -46,6 +46,11 @@ class HasPartition:
         return TopicPartition(self.topic, self.partition)
 
 
+def was_refused(error: str | None) -> bool:
+    """Return True if an answer says that a permission is missing."""
+    return error is not None and error.endswith("AUTHORIZATION_FAILED")
+
+
 class Missing(Value):
     """One thing that could not be seen. Its presence makes an answer incomplete (exit status 3).
 
@@ -61,6 +66,10 @@ class Missing(Value):
     topic: str | None = None
     partition: int | None = None
     id: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        return was_refused(self.error)
 
     @property
     def topic_partition(self) -> TopicPartition | None:

@@ -19,7 +19,13 @@ from recovery.facts import (
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.connect_ids import LEADER
 from recovery.inspect.group_life import GroupLife, group_life, own_process
-from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
+from recovery.inspect.history import (
+    Decision,
+    History,
+    StateRecord,
+    bearers_in_log,
+    still_open_in_log,
+)
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import (
@@ -396,7 +402,7 @@ class Case(Value, dict=True):
         """Return what shows that `__transaction_state` is a later log than the batch, if anything.
 
         detail: a sentence of whoever read it; else two coordinator epochs: the one that a marker of
-        this producer bears is above the one of the log.
+        this producer bears is above the one of the log; or name: an id that is `not_known`.
         """
         history = self.history
         if history is None or history.reason not in (None, "history-compacted", "history-replaced"):
@@ -404,10 +410,10 @@ class Case(Value, dict=True):
         if history.reason == "history-replaced":
             return None if history.detail is None else {"detail": history.detail}
         row = self._producer(self.newest)
-        marked = row.coordinator_epoch if row else None
-        if marked is None or history.leader_epoch is None or marked <= history.leader_epoch:
-            return None
-        return {"marked": marked, "log_epoch": history.leader_epoch}
+        marked, epoch = row.coordinator_epoch if row else None, history.leader_epoch
+        if marked is not None and epoch is not None and marked > epoch:
+            return {"marked": marked, "log_epoch": epoch}
+        return None if self.not_known is None else {"name": self.not_known}
 
     def _decisions_until_look(self, history: History) -> tuple[Decision, ...]:
         """Leave out decisions made after the sample and before the log was read.
@@ -508,6 +514,19 @@ class Case(Value, dict=True):
             ):
                 return r
         return None
+
+    @property
+    def not_known(self) -> str | None:
+        """Return an id that has this producer id by its newest record and that its coordinator
+        does not know; None also for one that only a missing right hides.
+
+        A log says when an id expires. A replica that lost the newer records of an id may have
+        removed the older ones before: how the id's last transaction ended is lost.
+        """
+        shown = {t.transactional_id for s in self.samples for t in s.transactions.rows}
+        shown |= {m.id for s in self.samples for m in s.denied if m.refused and m.id}
+        in_log = bearers_in_log(self.history) if self.history else ()
+        return next((r.transactional_id for r in in_log if r.transactional_id not in shown), None)
 
     def _is_later(self, value: TransactionValue) -> bool:
         """Return True for an Ongoing v2 transaction with a later epoch than the start batch's."""

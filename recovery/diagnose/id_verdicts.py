@@ -19,8 +19,8 @@ from recovery.diagnose import id_remedies
 from recovery.diagnose.case import gate_of
 from recovery.diagnose.evidence import about_id, brokers_away
 from recovery.diagnose.remedies import Remedy, of_its_system, of_live, start_brokers_first
-from recovery.diagnose.verdicts import VerdictName, refused, was_refused
-from recovery.facts import CoordinatorFacts, TopicPartition, TransactionFacts
+from recovery.diagnose.verdicts import VerdictName, refused
+from recovery.facts import CoordinatorFacts, TopicPartition, TransactionFacts, was_refused
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe

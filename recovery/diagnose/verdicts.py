@@ -33,7 +33,7 @@ from recovery.diagnose.evidence import (
     why_unproven,
 )
 from recovery.diagnose.remedies import Remedy, nothing
-from recovery.facts import CoordinatorFacts, Missing, TransactionFacts
+from recovery.facts import CoordinatorFacts, Missing, TransactionFacts, was_refused
 from recovery.inspect.history import Decision, History
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch, is_over
 from recovery.values import Reason, Value
@@ -135,11 +135,6 @@ def _unknown(
         return nothing(Reason(name, then(c), {"about": c.about}))
 
     return Rule(name, when, "unknown", remedy, reasons)
-
-
-def was_refused(error: str | None) -> bool:
-    """Return True if an answer says that a permission is missing."""
-    return error is not None and error.endswith("AUTHORIZATION_FAILED")
 
 
 def refused(*errors: str | None) -> dict[str, bool]:

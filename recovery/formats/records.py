@@ -282,11 +282,14 @@ def _gzip(data: bytes) -> Iterator[bytes]:
 
 
 def _arrow(codec: str, data: bytes) -> Iterator[bytes]:
-    """Decode a stream: Java writes frames of unknown content size, possibly several."""
+    """Decode a stream: Java writes frames of unknown content size, possibly several.
+
+    Read into buffers: `read` of pyarrow 26 never frees its bytes where the stream is damaged.
+    """
     import pyarrow as pa
 
     stream = pa.CompressedInputStream(pa.BufferReader(data), codec)
-    while part := stream.read(_AT_ONCE):
+    while part := bytes(stream.read_buffer(_AT_ONCE)):
         yield part
 
 

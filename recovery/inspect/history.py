@@ -252,8 +252,8 @@ class History:
     producer id, without a gap since the batch's epoch began; None = none, or unknown.
     named_since, named_before: offsets of the state partition; a decision from the first on means
     the present topic, one below the second an earlier topic of the same name (from topic ids seen).
-    lost_end: a log that names the producer id lost an end that this host's cache holds, so its
-    epochs may have been used again.
+    lost_end: a log that names the producer id, or did, lost an end that this host's cache holds, so
+    its epochs may have been used again.
     markers: the producer's markers in the data log, complete from markers_from to the start batch
     (a compacted topic loses markers); markers_from None = the data log was not read.
     """
@@ -347,7 +347,11 @@ def read_history(
         moved=_moved(records, partitions, pid, confirmed_ids),
         named_since=sighting.since if sighting else None,
         named_before=sighting.before if sighting else 0,
-        lost_end=any(log.cut_epoch is not None for log in naming),
+        lost_end=any(
+            log.cut_epoch is not None
+            for log in logs
+            if log.naming(pid) or any(kept.naming(pid) for kept in log.former)
+        ),
         cached_until=max(kept.values(), default=0),
         read_until=naming[0].end if len(naming) == 1 else None,
         markers=Markers(sorted(markers, key=lambda m: m.offset)),
@@ -547,15 +551,22 @@ def _decisions(
     return tuple(reversed(decisions))
 
 
-def still_open_in_log(history: History) -> tuple[StateRecord, ...]:
-    """Return the newest records by which a transaction of the producer id is not over, anywhere.
+def bearers_in_log(history: History) -> tuple[StateRecord, ...]:
+    """Return the newest records of the ids that have the producer id by them.
 
     An id whose DESCRIBE is denied is missing from every listing without an error; its log shows it.
     """
     return tuple(
         r
         for r in history.latest
-        if isinstance(r.value, TransactionValue)
-        and r.value.producer_id == history.producer_id
-        and r.value.state not in CLOSED_STATES
+        if isinstance(r.value, TransactionValue) and r.value.producer_id == history.producer_id
+    )
+
+
+def still_open_in_log(history: History) -> tuple[StateRecord, ...]:
+    """Return those of them by which a transaction of the id is not over, on any partition."""
+    return tuple(
+        r
+        for r in bearers_in_log(history)
+        if isinstance(r.value, TransactionValue) and r.value.state not in CLOSED_STATES
     )

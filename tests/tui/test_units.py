@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
 from tui.board.samples import MOST as MOST_SAMPLES
 from tui.feed.frame import Builder
-from tui.feed.recording import Recording, read
+from tui.feed.recording import Recording, check, read
 from tui.feed.replay import uncollected
 from tui.feed.writer import Writer
 from tui.screens.change import _outcome_lines
@@ -189,6 +190,8 @@ def test_a_recording_that_is_none(tmp_path: Path) -> None:
         bad.write_text(text, encoding="utf-8")
         with pytest.raises(UsageError, match=said):
             list(read(bad))
+        with pytest.raises(UsageError) if said == "not a recording" else nullcontext():
+            check(bad)  # before the dashboard begins
     with pytest.raises(UsageError, match="No such file"):
         list(read(tmp_path / "none"))
     with pytest.raises(UsageError, match="cannot be written"):

@@ -593,6 +593,10 @@ def sample(w: World, tp: TopicPartition, eyes: Eyes, settings: Settings) -> Samp
         list_version=2 if eyes.filters else 0,
         named=tuple(PartitionFacts(*t, leader=None if t in eyes.no_leader else 1) for t in w.logs),
         ids=tuple(standing(w, row, eyes) for row in rows if row.state.startswith("Prepare")),
+        denied=tuple(
+            Missing("transaction", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "", id=name)
+            for name in sorted(eyes.denied)
+        ),
     )
 
 

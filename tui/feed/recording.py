@@ -6,6 +6,7 @@ line before is written as `=`. So reading a line requires the lines before it.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from json.decoder import JSONArray  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
@@ -225,40 +226,60 @@ def read(path: Path) -> Iterator[Snapshot]:
         yield snapshot
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
-    """Yield each line's position, JSON value and snapshot."""
-    before: Snapshot | None = None
+def check(path: Path) -> None:
+    """Raise UsageError for a file that does not begin as a recording does, or cannot be read."""
+    with _opened(path):
+        pass
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a recording after its first line. Raises UsageError as Recording does."""
     try:
         with path.open("rb") as file:
-            first = file.readline()
-            schema = str(_parsed(first.decode("ascii")).get("schema"))[:60]
+            schema = str(_parsed(file.readline().decode("ascii")).get("schema"))[:60]
+            if schema.startswith(SCHEMA.rpartition("/")[0]) and schema != SCHEMA:
+                raise UsageError(
+                    f"a recording of another version: {schema!r}",
+                    where=str(path),
+                    remedy=f"this eoctl reads {SCHEMA}",
+                )
             if schema != SCHEMA:
-                if schema.startswith(SCHEMA.rpartition("/")[0]):
-                    raise UsageError(
-                        f"a recording of another version: {schema!r}",
-                        where=str(path),
-                        remedy=f"this eoctl reads {SCHEMA}",
-                    )
-                raise UsageError("not a recording of eoctl tui", where=str(path))
-            begins = len(first)
-            for number, text in enumerate(file, 2):
-                if not text.endswith(b"\n"):
-                    return
-                line = _parsed(text.decode("ascii"))
-                try:
-                    before = unpacked(line, before)
-                except (KeyError, TypeError, ValueError, AttributeError):
-                    raise UsageError(
-                        f"line {number} is not a snapshot that this version can read",
-                        where=str(path),
-                        remedy="open it with the version that recorded it",
-                    ) from None
-                yield begins, line, before
-                begins += len(text)
+                raise _not_one(path)
+            yield file
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
-        raise UsageError("not a recording of eoctl tui", where=str(path)) from None
+        raise _not_one(path) from None
+
+
+def _not_one(path: Path) -> UsageError:
+    return UsageError(
+        "not a recording of eoctl tui, and no bundle",
+        where=str(path),
+        remedy="of a report open the bundle that it was made of",
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
+    """Yield each line's position, JSON value and snapshot."""
+    before: Snapshot | None = None
+    with _opened(path) as file:
+        begins = file.tell()
+        for number, text in enumerate(file, 2):
+            if not text.endswith(b"\n"):
+                return
+            line = _parsed(text.decode("ascii"))
+            try:
+                before = unpacked(line, before)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                raise UsageError(
+                    f"line {number} is not a snapshot that this version can read",
+                    where=str(path),
+                    remedy="open it with the version that recorded it",
+                ) from None
+            yield begins, line, before
+            begins += len(text)
 
 
 class _Decoder(json.JSONDecoder):

@@ -58,6 +58,7 @@ def tui(
     from eoctl.stores.bundle_files import is_bundle
     from tui.app import Dashboard
     from tui.feed.asking import BundleFeed, LiveFeed
+    from tui.feed.recording import check
     from tui.feed.replay import ReplayFeed
     from tui.feed.writer import Writer
     from tui.widgets.palette import THEMES
@@ -88,6 +89,7 @@ def tui(
     if replay is not None and is_bundle(replay):
         replay, bundle = None, replay
     if replay is not None:
+        check(replay)
         app = Dashboard(ReplayFeed(replay, ascii_only=ascii_only), theme=theme)
     elif bundle is not None:
         from eoctl.settings.context import Context

@@ -24,7 +24,7 @@ from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.diagnose.verdicts import judge
 from recovery.errors import IncompleteError
 from recovery.facts import Missing, PartitionFacts, TopicPartition, Transactions, grouped
-from recovery.inspect.history import History, still_open_in_log
+from recovery.inspect.history import History, bearers_in_log
 from recovery.inspect.observation import OpenTransaction, Settings, StartBatch, continues, is_over
 from recovery.values import replace
 
@@ -292,18 +292,22 @@ class Judging:
         self._others += [m for m in look.missing if m not in noted]
 
     async def _with_hidden(self, look: Look, past: Mapping[OpenTransaction, History]) -> Look:
-        """Return the snapshot with ids that are open by their log but that no coordinator lists.
+        """Return the snapshot with ids that have the producer id by their log and are not listed.
 
         One that began after the listing is described now; its coordinator says if it is hidden.
         """
         listed = {t.transactional_id for t in look.transactions.rows}
-        named = {r.transactional_id for h in past.values() for r in still_open_in_log(h)} - listed
+        named = {r.transactional_id for h in past.values() for r in bearers_in_log(h)} - listed
         if not named:
             return look
         found, missing = await coordinators.find(self._cluster, sorted(named))
         denied = tuple(m for m in missing if m.id is not None)
-        rows = (*look.transactions.rows, *found)
-        transactions = replace(look.transactions, rows=rows)
+        unseen = [m for m in missing if not m.refused and m.error != coordinators.NOT_FOUND]
+        transactions = replace(
+            look.transactions,
+            rows=(*look.transactions.rows, *found),
+            missing=(*look.transactions.missing, *unseen),
+        )
         samples = {
             partition: replace(sample, transactions=transactions, denied=denied)
             for partition, sample in look.samples.items()

@@ -55,6 +55,19 @@ def _by_epochs(about: OpenTransaction, marked: int, log_epoch: int) -> str:
     )
 
 
+def _not_known(about: OpenTransaction, name: str) -> str:
+    return (
+        f"__transaction_state says that {name} has producer id {about.producer_id}, and its "
+        "coordinator does not know that id"
+    )
+
+
+def _how_replaced(**data: Any) -> str:
+    if "detail" in data:
+        return str(data["detail"])
+    return _not_known(**data) if "name" in data else _by_epochs(**data)
+
+
 def _answers(partitions: Sequence[NamedPartition]) -> str:
     """List each partition with the error that kept its producers from being seen."""
     return ", ".join(p.name + _in_brackets(p.error) for p in partitions)
@@ -96,8 +109,7 @@ NOT_KNOWN: Mapping[str, Words] = {
         f"coordinator lists it so{_answered(answer, 'DescribeTransactions')}"
     ),
     "history-replaced": lambda **d: (
-        f"{d['detail'] if 'detail' in d else _by_epochs(**d)}: that log does not show how "
-        "that transaction ended"
+        f"{_how_replaced(**d)}: that log does not show how that transaction ended"
     ),
     "earlier-decision-compacted": "a decision has no marker, but __transaction_state was "
     "compacted: an earlier one, on this very batch, may be gone",

@@ -1141,6 +1141,44 @@ def _() -> Verdict:
     return judged(w, eyes=Eyes(denied=frozenset({"orders"})))
 
 
+@unknown("its log has the id, and its coordinator does not know it", "history-replaced")
+def _() -> Verdict:
+    """A replica lost the end of the log and had removed the records before it."""
+    w = World()
+    i = w.init("orders", 1)
+    w.read()
+    w.write(i, P)
+    w.end(i, "commit", lost=[P])
+    w.compact(i.home, w.ends[i.home] - 2)
+    w.cut(i, seen=False)
+    return judged(w)
+
+
+@unknown(
+    "its log went, too, after it had lost the decision: topics may have changed", "history-replaced"
+)
+def _() -> Verdict:
+    w = World()
+    i = w.init("orders", 2)
+    w.write(i, P)
+    w.end(i, "commit", lost=[P])
+    w.cut(i, seen=True)
+    w.remake(P)
+    w.stray(i, P)
+    w.cut(i, seen=True)
+    return judged(w)
+
+
+@case("a DENY hides an id that is at rest by its complete log", "orphan", "abort")
+def _() -> Verdict:
+    w = World()
+    i = w.init("orders")
+    w.write(i, Q)
+    w.end(i, "commit")
+    w.stray(i, P)
+    return judged(w, only(w, P), eyes=Eyes(denied=frozenset({"orders"})))
+
+
 @unknown("no READ on the topic", "producers-not-seen")
 def _() -> Verdict:
     return judged(live()[0], eyes=Eyes(topic_read=False))
