@@ -46,6 +46,7 @@ def moving(shots: Sequence[Shot], background: str, says: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" role="img">\n'
         f"<title>{escape(says)}</title>\n"
+        "<style>text{white-space:pre}</style>\n"  # Chromium heeds xml:space at a text alone
         f'<rect width="100%" height="100%" rx="6" fill="{background}"/>\n'
         f'<g font-family="{FONT}" font-size="12" xml:space="preserve">\n'
         + "\n".join(parts)

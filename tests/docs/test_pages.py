@@ -47,7 +47,9 @@ def shell() -> Iterator["pexpect.spawn[str]"]:
         yield shell
     finally:
         shell.close(force=True)
-        subprocess.run([sys.executable, "-m", "eoctl", "lab", "down"], env=env, check=False)
+        down = [sys.executable, "-m", "eoctl", "lab", "down", "--name"]
+        for lab in (home / ".local/state/eoctl/lab").glob("*"):
+            subprocess.run([*down, lab.name], env=env, check=False)
 
 
 def _typed(shell: "pexpect.spawn[str]", line: str, answer: str | None) -> tuple[str, int]:

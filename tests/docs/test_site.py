@@ -111,3 +111,22 @@ def test_a_page_shows_what_github_shows(page: Path, site: Path) -> None:
     github = Page(MarkdownIt("gfm-like", {"linkify": False}).render(page.read_text("utf-8")))
     ours = read(of(site, page)).elements
     assert {tag: ours[tag] for tag in COUNTED} == {tag: github.elements[tag] for tag in COUNTED}
+
+
+def test_no_title_is_there_twice(site: Path) -> None:
+    """In the navigation, sections included; 404.html has it without the titles of its own page."""
+    text = (site / "404.html").read_text(encoding="utf-8")
+    shown = re.findall(r'<span class="md-ellipsis">(.*?)</span>', text, re.DOTALL)
+    titles = Counter(" ".join(title.split()) for title in shown)
+    assert {*titles} > {"Questions", "Runbooks", "Readers stuck", "Verdicts", "Who fences me?"}
+    assert [title for title, times in titles.items() if times > 1 and title != "eoctl"] == []
+
+
+def test_the_front_page_shows_at_once_what_it_is(site: Path) -> None:
+    """README too: a picture, a few words, three commands; what no other tool does comes next."""
+    front = (site / "index.html").read_text(encoding="utf-8").partition('<div class="front">')[2]
+    first, _, rest = front.partition("</div><h2")
+    assert re.findall(r"<(h1|img|p|pre)\b", first) == ["h1", "p", "img", "p", "pre"]
+    assert first.count("$ eoctl ") == 3
+    assert rest.split("<li>")[1].startswith("<strong>A lost COMMIT is proven.")
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
