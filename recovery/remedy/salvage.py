@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 
 from recovery.facts import TopicPartition
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.flink_checkpoint import Committable
 from recovery.plurals import counted
 from recovery.quoting import some
@@ -60,6 +61,17 @@ def refused(
     there = f"{counted(records, 'of its records is', 'of its records are')} in {_named(pieces)}"
     if not pieces:
         return "none of its records are left in a log", "write them again from their source"
+    if offsets := [p for p in {*pieces, *recorded} if p.topic == CONSUMER_OFFSETS]:
+        return (
+            (
+                f"offsets of groups were in it ({_named(offsets)}): its abort dropped them too, so "
+                "its application reads that input again, and writes these records again itself"
+            ),
+            (
+                "start its application; if a group was moved past that input since (eoctl offsets "
+                "history GROUP), write them again from their source"
+            ),
+        )
     if gone := [p for p in recorded if p not in pieces]:
         return (
             (

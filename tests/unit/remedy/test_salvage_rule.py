@@ -12,6 +12,7 @@ from recovery.values import replace
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")
 P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)
+OFFSETS = TopicPartition("__consumer_offsets", 3)
 WHOLE = Written(10, 5, 14, "abort", ended_at=1_000)
 
 
@@ -37,6 +38,8 @@ WHOLE = Written(10, 5, 14, "abort", ended_at=1_000)
                 "and epoch; 20 of its records are in out:0, out:1"
             ),
         ),
+        ({P0: WHOLE, OFFSETS: WHOLE}, [P0, OFFSETS], [], "offsets of groups were in it"),
+        ({P0: WHOLE}, [P0, OFFSETS], [], "so its application reads that input again"),
         ({P0: replace(WHOLE, outcome=None)}, [P0], [], "no abort marker follows"),
         ({P0: replace(WHOLE, outcome="commit")}, [P0], [], "no abort marker follows"),
         ({P0: replace(WHOLE, behind=1)}, [P0], [], "belong to more than one transaction"),
