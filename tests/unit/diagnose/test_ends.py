@@ -81,12 +81,19 @@ def short(ends: Ends) -> End:
 
 
 def accepted(j: Judged, request: RemedyRequest) -> str | None:
-    """What planning this remedy says against it, as far as it can be known without a broker."""
+    """What planning this remedy says against it.
+
+    What planning asks a broker once more is taken from the facts: `refuse_life` of a commit in the
+    owner's stead, `refuse_short_log` of a raise.
+    """
     v = j.verdict
     if request.action == "fence":
         return said(remedy_allowed(v, "fence", owner_is_gone=request.owner_is_gone)) or None
     if request.owner_is_gone:
         refused = remedy_allowed(v, "resolve", owner_is_gone=True) or commit_refused(v)
+        groups = j.newest.groups, j.newest.groups_missing
+        if refused is None and any(groups):
+            return "whether its owner lives is not known"
         return said(refused) or None
     if request.without_proof:  # its second look is taken by the command
         j = replace_verdict(j)
@@ -95,10 +102,11 @@ def accepted(j: Judged, request: RemedyRequest) -> str | None:
         row = j.newest.producer(j.about.producer_id or 0)
         if row is None:
             return "its producer state was not seen"
-        raise_first(row, j.newest.transactions, end_version=None)
+        raised = raise_first(row, j.newest.transactions, end_version=None)
     except (EoctlError, ValueError) as error:
         return str(error)
-    return None
+    log = raised and j.newest.transactions.log_of(raised.transactional_id)
+    return f"{log.name} is short of replicas" if log and log.takes_no_record else None
 
 
 def replace_verdict(j: Judged) -> Judged:
