@@ -93,7 +93,8 @@ def _judged(
 ) -> TableRow:
     name = h.where
     owner = h.transactional_id or f"pid {h.producer_id}, no owner"
-    says = f"{owner}; {h.remedy.action}" if h.verdict not in QUIET else owner
+    acts = ", no safe remedy: ask" if h.remedy.action == "none" else f"; {h.remedy.action}"
+    says = owner if h.verdict in QUIET else f"{owner}{acts}"
     amount = row.held if row else None
     seconds = h.age_seconds
     by_producer = h.age_clock == "producer"
