@@ -174,7 +174,8 @@ def _worst_first(s: GroupStoryRow) -> list[GroupPartitionRow]:
 def _position(r: GroupPartitionRow, now: int) -> str:
     """Return where the group is on a partition, and what waits for it there."""
     at = "nothing" if r.committed_offset is None else str(r.committed_offset)
-    text = f"committed {at}{', a newer one pending' if r.pending else ''}"
+    pending = "a newer one" if r.pending_offset is None else r.pending_offset
+    text = f"committed {at}{f', {pending} pending' if r.pending else ''}"
     if r.error is not None:
         return f"{text}  not seen: {r.error}"
     text += f"  LSO {r.last_stable_offset}"

@@ -192,11 +192,15 @@ def _order(items: Sequence[Item]) -> Iterator[str]:
     for name, mine in by_id(items).items():
         if len(mine) < 2:
             continue
-        ordered = sorted(mine, key=lambda i: (ranks[i.section], i.rank))
+        ordered = sorted(mine, key=lambda i: (_is_stray(i), ranks[i.section], i.rank))
         steps = ", then ".join(f"{code(i.h.where)} ({i.h.verdict})" for i in ordered)
         yield f"- {code(name)}: {steps}. Run `eoctl runbook` again after each step."
-    if any(i.h.verdict == "orphan" and i.section == "escalate" for i in items):
+    if any(map(_is_stray, items)):
         yield "- An orphan whose id is open elsewhere comes after that id's own transaction."
+
+
+def _is_stray(i: Item) -> bool:
+    return i.h.verdict == "orphan" and i.section == "escalate"
 
 
 def _verify(items: Sequence[Item], run: Commands) -> Iterator[str]:

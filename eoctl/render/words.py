@@ -99,9 +99,13 @@ def size(count_of_bytes: int) -> str:
 def remedy_said(action: str, does: str) -> str:
     """Return a remedy as people read it.
 
-    >>> remedy_said("wait", "its owner ends it"), remedy_said("none", "ask its owner")
-    ('wait: its owner ends it', 'none is safe now: ask its owner')
+    >>> remedy_said("wait", "its owner ends it"), remedy_said("wait", "wait for it")
+    ('wait: its owner ends it', 'wait for it')
+    >>> remedy_said("none", "ask its owner")
+    'none is safe now: ask its owner'
     """
+    if does.startswith(f"{action} "):
+        return does
     return f"{'none is safe now' if action == 'none' else action}: {does}"
 
 

@@ -83,10 +83,13 @@ def outcome_of(step: Step) -> Outcome:
 
 
 def outcomes(step: Step, *, ends: bool) -> tuple[Outcome, ...]:
-    """Return the outcomes to show: both where nothing proves one, or the step does not end it."""
+    """Return the outcomes to show: the step's own alone where no other one is possible any more.
+
+    What is open could still end the other way, as could what the step does not end.
+    """
     mine = outcome_of(step)
-    unproven = step.parameters.get("without_proof") or step.action == COMMIT_OPEN
-    if ends and not unproven:
+    decided = step.action == MARKER_ACTION and not step.parameters.get("without_proof")
+    if ends and decided:
         return (mine,)
     return (mine, "abort" if mine == "commit" else "commit")
 

@@ -59,6 +59,7 @@ def refuse_pending(observed: Observed) -> None:
             "" if owners else "; its transactional id was not found"
         )
     fences = " and ".join(shlex.join(_fence(*owner)) for owner in owners)
+    fences += "; within its limits that wants --owner-is-gone" if owners else ""
     raise PendingError(
         what,
         where=some(sorted({named(p.topic_partition) for p in observed.pending})),

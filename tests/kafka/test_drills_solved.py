@@ -83,9 +83,9 @@ def story(lab: Lab, group: str) -> dict[str, Any]:
 
 
 def said_of(plan: Mapping[str, Any], group: str) -> list[int | None]:
-    """Return the offsets that the plan says the group has afterwards."""
+    """Return the offsets that the plan says the group has after its outcome, which is the first."""
     found = [g for a in judged(plan) for g in a.get("group_offsets", ()) if g["group"] == group]
-    return [after["offset"] for g in found for after in g["after"].values()]
+    return [next(iter(g["after"].values()))["offset"] for g in found]
 
 
 INCIDENTS = [

@@ -304,7 +304,11 @@ async def described(cluster: Cluster, name: str) -> TransactionFacts:
     """Return the id as its coordinator describes it. Raises RefusedError for an unknown one."""
     row = await shutting_out.described(cluster, name)
     if row is None:
-        raise RefusedError("no coordinator knows this transactional id", where=name)
+        raise RefusedError(
+            "no coordinator knows this transactional id",
+            where=name,
+            remedy="`eoctl txn list` has those that are known",
+        )
     return row
 
 

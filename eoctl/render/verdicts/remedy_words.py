@@ -104,7 +104,7 @@ def _refused(verdict: Verdict, why: Reason) -> str:
     kind = "marker-lost, mixed" if v.mixed else v.name
     instead = f"the remedy is {v.remedy.action}: {does}"
     if v.remedy.action == "none":
-        instead = f"no remedy yet: {does}"
+        instead = f"none is safe now: {does}"
     return (
         f"{v.about.name} producer id {v.about.producer_id} is {kind} ({v.rule}): "
         f"{remedy_words(why)}; {instead}"

@@ -143,14 +143,14 @@ def step(action: str, **parameters: Any) -> Step:
 @pytest.mark.parametrize(
     ("action", "parameters", "ends", "shown"),
     [
-        ("fence", {}, True, ("abort",)),
+        ("fence", {}, True, ("abort", "commit")),
         ("write-marker", {"outcome": "abort", "without_proof": False}, True, ("abort",)),
         ("write-marker", {"outcome": "commit"}, True, ("commit",)),
         ("write-marker", {"outcome": "commit"}, False, ("commit", "abort")),
         ("write-marker", {"outcome": "commit", "without_proof": True}, True, ("commit", "abort")),
         ("write-marker", {"outcome": "abort", "without_proof": True}, True, ("abort", "commit")),
         ("commit-open", {"outcome": "commit"}, True, ("commit", "abort")),
-        ("commit-checkpoint", {"outcome": "commit"}, True, ("commit",)),
+        ("commit-checkpoint", {"outcome": "commit"}, True, ("commit", "abort")),
     ],
 )
 def test_both_outcomes_show_where_none_is_proven(
