@@ -250,11 +250,17 @@ def _next(s: GroupStoryRow, step: GroupStepRow) -> str:
             return "nothing: it reads. Look again in a minute; its lag must fall"
         return "watch whether it moves"
     if step.action == "choose-start":
-        where = f"ask its owner where it may start again on {step.partition}"
-        if s.members:
-            return f"{where}, and stop its members first"
-        return f"{where}; a member that starts now goes where auto.offset.reset says"
+        return _choose_start(s, step)
     return "grant or restore what was not seen (the lines with ?), and ask again"
+
+
+def _choose_start(s: GroupStoryRow, step: GroupStepRow) -> str:
+    text = f"ask its owner where it may start again on {step.partition}"
+    if step.command is None and (s.type or "").lower() in ("classic", "consumer"):
+        text += "; `restart plan --group` with --to-offset N sets it"
+    if s.members:
+        return f"{text}; stop its members first"
+    return f"{text}; a member that starts now goes where auto.offset.reset says"
 
 
 def _start(s: GroupStoryRow) -> str:

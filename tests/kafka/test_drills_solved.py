@@ -139,6 +139,11 @@ def test_the_group_is_where_its_outcome_puts_it(lab2: Lab, kind: str) -> None:
     [t] = [t for t in break_(lab2, kind) if t.start_offset is not None]
     assert t.group is not None
     assert t.group_topic is not None
+    [row] = story(lab2, t.group)["partitions"]
+    assert (row["committed_offset"], row["pending_offset"]) == (
+        t.committed_offset,
+        t.pending_offset,
+    )
     plan = solved(lab2, f"{t.topic}:{t.partition}")
     assert is_free(lab2, t.topic, t.partition)
     at = committed(lab2, t.group, t.group_topic)
@@ -170,6 +175,8 @@ def test_a_group_that_is_left_without_an_offset_gets_one_by_what_the_plan_says(
     group = f"{topic}-group"
     assert eoctl("lab", "topic", topic, "--partitions", "1", "--name", lab2.name).status == 0
     home = asyncio.run(only_commit(lab2, topic, group))
+    [row] = story(lab2, group)["partitions"]
+    assert (row["committed_offset"], row["pending_offset"]) == (None, 5)
     plan = solved(lab2, f"{topic}:0", home)
     assert plan["action"] == "fence"
     assert said_of(plan, group) == [None]
