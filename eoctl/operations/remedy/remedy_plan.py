@@ -9,6 +9,7 @@ from eoctl.operations.diagnose.ids import judge_ids
 from eoctl.operations.diagnose.live import Held, Live
 from eoctl.render.verdicts.evidence_words import evidence_words
 from eoctl.render.verdicts.remedy_words import remedy_words
+from eoctl.render.verdicts.unknown_words import KNOWN_OTHERWISE
 from recovery.change.plan import Plan
 from recovery.diagnose.diagnosis import Judged
 from recovery.diagnose.diagnosis_rows import Action
@@ -19,6 +20,7 @@ from recovery.errors import EoctlError, IncompleteError, RefusedError, Unverifie
 from recovery.facts import PartitionFacts, TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
+from recovery.remedy.ends import ends_of
 from recovery.remedy.life import looks, unseen_looks
 from recovery.values import Reason, Value
 
@@ -103,7 +105,8 @@ def refusal(judged: Judged, why: Reason, where: str | None = None) -> EoctlError
     """
     verdict, sentence = judged.verdict, remedy_words(why)
     if verdict.name != "unknown":
-        return RefusedError(sentence, where=where)
+        by_knowledge = any(way.without_proof for way in ends_of(judged).if_you_know)
+        return RefusedError(sentence, where=where, remedy=KNOWN_OTHERWISE if by_knowledge else None)
     reasons = [evidence_words(e) for e in verdict.evidence if e.code == verdict.rule]
     return IncompleteError(sentence + (f" ({reasons[0]})" if reasons else ""), where=where)
 

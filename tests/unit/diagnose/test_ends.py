@@ -324,7 +324,9 @@ def test_a_fenced_coordinator_ends_the_same_in_every_voice(version: int, above: 
     if expected[2] == "ask-owner":
         assert j.verdict.proven_outcome is None
         assert "only the order of decisions and markers shows" in row.remedy.does
-        assert "another look may" not in str(accepted(j, requests(j)["resolve", "commit", ""]))
+        refusal = str(accepted(j, requests(j)["resolve", "commit", ""]))
+        assert "another look may" not in refusal
+        assert "if the outcome is known from elsewhere: txn resolve --without-proof" in refusal
 
 
 def test_a_fenced_one_whose_history_was_not_read_is_looked_at_again() -> None:
