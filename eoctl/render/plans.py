@@ -15,7 +15,7 @@ from recovery.row import ErrorRow
 from recovery.times import rfc3339
 
 MOST_GROUPS = 6
-_OFFSETS = f"{CONSUMER_OFFSETS}:"  # what a transaction holds there is not read by groups
+_OFFSETS = f"{CONSUMER_OFFSETS}:"
 HOST_UNKNOWN = (
     "Kafka does not record the host of a producer. Look for this transactional.id in your "
     "deployments."
@@ -107,8 +107,9 @@ def _reach(step: Step) -> Iterator[tuple[str, str]]:
         return
     yield "also", _also_held(step, rows)
     held = [row for row in rows if row["partition"] is not None]
-    if read := [row for row in held if not row["partition"].startswith(_OFFSETS)]:
-        yield "groups", _groups(read)
+    # that no group has read __consumer_offsets says nothing of the offsets that it holds there
+    if told := [r for r in held if r["groups_beyond"] or not r["partition"].startswith(_OFFSETS)]:
+        yield "groups", _groups(told)
 
 
 def _life(step: Step) -> Iterator[tuple[str, str]]:

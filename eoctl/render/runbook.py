@@ -183,8 +183,11 @@ def _left(items: Sequence[Item], run: Commands) -> Iterator[str]:
         yield "- Is the owner of one gone for good? Its page has the command for that:"
     if held := list(dict.fromkeys(h.where for h in owned if h.topic is not None)):
         yield from block(run("why", "--", *held[:MOST_NAMED]))
-    for h in [h for h in owned if h.topic is None][:MOST_NAMED]:
-        yield from block(run("why", f"--transactional-id={h.transactional_id}"))
+    names = list(dict.fromkeys(h.transactional_id for h in owned if h.topic is None))
+    for name in names[:MOST_NAMED]:
+        yield from block(run("why", f"--transactional-id={name}"))
+    if more := max(0, len(held) - MOST_NAMED) + max(0, len(names) - MOST_NAMED):
+        yield f"- and {more} more: `eoctl txn hanging --all` lists them"
 
 
 def _order(items: Sequence[Item]) -> Iterator[str]:
@@ -192,15 +195,11 @@ def _order(items: Sequence[Item]) -> Iterator[str]:
     for name, mine in by_id(items).items():
         if len(mine) < 2:
             continue
-        ordered = sorted(mine, key=lambda i: (_is_stray(i), ranks[i.section], i.rank))
+        ordered = sorted(mine, key=lambda i: (i.waits_for_id, ranks[i.section], i.rank))
         steps = ", then ".join(f"{code(i.h.where)} ({i.h.verdict})" for i in ordered)
         yield f"- {code(name)}: {steps}. Run `eoctl runbook` again after each step."
-    if any(map(_is_stray, items)):
-        yield "- An orphan whose id is open elsewhere comes after that id's own transaction."
-
-
-def _is_stray(i: Item) -> bool:
-    return i.h.verdict == "orphan" and i.section == "escalate"
+    if any(i.waits_for_id for i in items):
+        yield "- What waits for an id that is open elsewhere comes after that id's own transaction."
 
 
 def _verify(items: Sequence[Item], run: Commands) -> Iterator[str]:

@@ -102,11 +102,11 @@ def remedy_said(action: str, does: str) -> str:
     >>> remedy_said("wait", "its owner ends it"), remedy_said("wait", "wait for it")
     ('wait: its owner ends it', 'wait for it')
     >>> remedy_said("none", "ask its owner")
-    'none is safe now: ask its owner'
+    'no safe remedy: ask its owner'
     """
     if does.startswith(f"{action} "):
         return does
-    return f"{'none is safe now' if action == 'none' else action}: {does}"
+    return f"{'no safe remedy' if action == 'none' else action}: {does}"
 
 
 def not_seen(error: "ErrorRow") -> str:

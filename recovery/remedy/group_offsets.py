@@ -100,11 +100,14 @@ def partitions_named(step: Step) -> set[str] | None:
     return None if step.action == MARKER_ACTION else set(step.parameters.get("partitions", ()))
 
 
+def urgency(o: GroupOffset) -> int:
+    """Return 0 if the plan's own outcome, the first, leaves no offset; 1: the other; 2: none."""
+    return 0 if o.outcomes[0] in o.without else 2 - bool(o.without)
+
+
 def row_fields(offsets: Iterable[GroupOffset], unseen: Sequence[Missing]) -> dict[str, Any]:
     """Return the fields of a plan's row: groups that keep no offset first; empty without any."""
-    ordered = sorted(
-        offsets, key=lambda o: (not o.ends, not o.without, o.group, o.topic, o.partition)
-    )
+    ordered = sorted(offsets, key=lambda o: (not o.ends, urgency(o), o.group, o.topic, o.partition))
     fields: dict[str, Any] = {}
     if ordered:
         fields["group_offsets"] = [o.values() for o in ordered[:MOST_NAMED]]

@@ -348,7 +348,7 @@ async def judged_for(
             is_stopped=request.is_stopped,
         )
         if why is not None:
-            errors.append(refusal(judged, why, name))
+            errors.append(refusal(judged, why, cluster.transaction_version, name))
         mine.append(judged)
     if errors:  # what cannot be judged comes before a refusal, as in the exit status
         raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])

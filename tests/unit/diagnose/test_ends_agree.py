@@ -164,7 +164,7 @@ def test_one_way_out_in_every_voice(kind: str, version: int, gate: str) -> None:
     j = make(version, gate)
     if gate == "none":
         assert j.verdict.name == verdict
-    walk(j)  # what is named is accepted, what is not named is refused
+    walk(j, version)  # what is named is accepted, what is not named is refused
     ends = ends_of(j, version)
     way = way_out("mixed" if j.verdict.mixed else j.verdict.name, ends)
     assert way is not None

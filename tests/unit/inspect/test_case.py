@@ -1264,7 +1264,7 @@ def test_a_refusal_names_the_verdict_what_forbids_it_and_what_to_do_instead() ->
     mixed = owned(mixed=True, name="marker-lost", remedy=remedies.nothing(REPORT))
     text = said(remedy_allowed(mixed, "abort"))
     assert text.startswith(f"t:0 producer id {PID} is marker-lost, mixed (past-long): ")
-    assert text.endswith("; none is safe now: report it")
+    assert text.endswith("; no safe remedy: report it")
 
 
 def test_a_moved_id_matters_only_where_no_id_names_the_partition_and_nothing_is_decided() -> None:

@@ -175,6 +175,13 @@ def test_groups_that_keep_nothing_come_first_and_the_rest_is_counted() -> None:
     assert row_fields([], gaps[:2])["group_offsets_unseen_more"] == 0
 
 
+def test_what_the_plans_own_outcome_leaves_without_an_offset_is_named_first() -> None:
+    other = [held(group=f"a{n:02}", outcomes=("commit", "abort")) for n in range(MOST_NAMED)]
+    own = held(group="z", outcomes=("commit", "abort"), pending_offset=None, pending_deleted=True)
+    assert (own.without[0], other[0].without) == ("commit", ["abort"])
+    assert row_fields([*other, own], ())["group_offsets"][0]["group"] == "z"
+
+
 def test_a_group_is_counted_from_the_newest_position_that_it_had() -> None:
     assert held(committed_offset=20).position == 50
     assert held(committed_offset=20, pending_offset=None).position == 20
