@@ -257,10 +257,17 @@ def _next(s: GroupStoryRow, step: GroupStepRow) -> str:
 def _choose_start(s: GroupStoryRow, step: GroupStepRow) -> str:
     text = f"ask its owner where it may start again on {step.partition}"
     if step.command is None and (s.type or "").lower() in ("classic", "consumer"):
-        text += "; `restart plan --group` with --to-offset N sets it"
+        text += f"; `restart plan --group` with --to-offset N sets it{_range(s, step)}"
     if s.members:
         return f"{text}; stop its members first"
     return f"{text}; a member that starts now goes where auto.offset.reset says"
+
+
+def _range(s: GroupStoryRow, step: GroupStepRow) -> str:
+    for r in s.partitions:
+        if str(r.topic_partition) == step.partition and r.last_stable_offset is not None:
+            return f" (from {r.log_start_offset or 0} to {r.last_stable_offset})"
+    return ""
 
 
 def _start(s: GroupStoryRow) -> str:

@@ -78,7 +78,8 @@ async def why_group(
     facts, missing = await source.named_groups([group])
     read = sorted({o.topic_partition for g in facts for o in g.offsets})
     complete = not missing
-    dead = any(g.state == "Dead" and not g.offsets for g in facts)
+    # offsets that could not be read are not none
+    dead = complete and any(g.state == "Dead" and not g.offsets for g in facts)
     if dead:
         missing.append(Missing("group", "GROUP_ID_NOT_FOUND", _NO_GROUP, id=group))
     own = await source.group_partition(group)

@@ -140,7 +140,7 @@ NEW_START = GroupStepRow(action="choose-start", partition="invoices:0")
         (
             {"verdict": "out-of-range", "about": ["invoices:0"], "next": [NEW_START]},
             "OUT OF RANGE  its offset is not in the log of invoices:0",
-            "`restart plan --group` with --to-offset N sets it; a member that starts now goes",
+            "--to-offset N sets it (from 0 to 21); a member that starts now goes",
         ),
         (
             {"partitions": [where(0, 10, 21, 21, pending=True, pending_offset=15)]},
