@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
+from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.remedy import commit, fence, marker, raising
 from eoctl.operations.remedy.remedy_plan import RemedyRequest, refusal
@@ -77,7 +78,7 @@ def _brokers(stack: ExitStack, j: Judged) -> None:
     """Answer what planning asks brokers once more from what was seen."""
     s = j.newest
 
-    async def configs(*_: object) -> object:
+    async def broker_configs(*_: object) -> object:
         return {str(n): {raising.MAX_TIMEOUT: str(MOST_TIMEOUT_MS)} for n in range(10)}, []
 
     async def life(*_: object) -> object:
@@ -90,7 +91,7 @@ def _brokers(stack: ExitStack, j: Judged) -> None:
         return 5
 
     for module, name, answer in (
-        (raising.configs, "broker_configs", configs),
+        (configs, "broker_configs", broker_configs),
         (commit, "look_for_life", life),
         (raising, "log_of", log_of),
         (raising, "end_version", end_version),
