@@ -175,7 +175,6 @@ REMEDY: Mapping[str, Words] = {
     "stuck-until-reload": _stuck_until_reload,
     # Why not.
     **REFUSED,
-    "gated": lambda why: f"{remedy_words(why)}; only with --owner-is-gone",
     "refused": _refused,
 }
 """Code of what to do, of what that costs, or of a refusal → its sentence."""

@@ -1169,7 +1169,7 @@ def test_its_coordinators_log_comes_back_before_its_partitions() -> None:
         ({"owner": None}, *["no id is Ongoing with this producer id"] * 3),
         ({"owner": row("PrepareCommit")}, *["no id is Ongoing with this producer id"] * 3),
         ({"fence_safe": False}, *["whether decided data lies under its transaction"] * 3),
-        ({"gate": ALIVE}, *["on between the two looks; only with --owner-is-gone"] * 2, None),
+        ({"gate": ALIVE}, *["on between the two looks"] * 2, None),
         ({"short_log": FEW, "remedy": AWAY}, *[BACK] * 3),
         ({"unled": ("t:1",), "remedy": AWAY}, *[BACK] * 3),
     ],
