@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
+from eoctl.render.words import remedy_said
 from recovery.errors import EoctlError
 from recovery.plurals import counted
 from recovery.times import rfc3339
@@ -48,10 +49,10 @@ class Changing(Layout):
         from tui.screens.remedy import ACTIONS, ready
 
         if not any(r.remedy.action in ACTIONS and r.remedy.argv is not None for r in judged):
-            why = "no verdict on it"
-            if judged:
-                why = f"{judged[0].remedy.action}: {judged[0].remedy.does}"
-            self.say(f"no remedy that eoctl could carry out: {why}", "look")
+            remedy = judged[0].remedy if judged else None
+            why = remedy_said(remedy.action, remedy.does) if remedy else "no verdict on it"
+            none = remedy is not None and remedy.action == "none"
+            self.say(why if none else f"no remedy that eoctl could carry out: {why}", "look")
             return
         # also marked rows without a remedy: the plan says why they are left out
         make = partial(ready, feed.context, feed.settings, feed.sample_interval, judged, cluster_id)

@@ -174,7 +174,8 @@ def _worst_first(s: GroupStoryRow) -> list[GroupPartitionRow]:
 def _position(r: GroupPartitionRow, now: int) -> str:
     """Return where the group is on a partition, and what waits for it there."""
     at = "nothing" if r.committed_offset is None else str(r.committed_offset)
-    text = f"committed {at}{', a newer one pending' if r.pending else ''}"
+    pending = "a newer one" if r.pending_offset is None else r.pending_offset
+    text = f"committed {at}{f', {pending} pending' if r.pending else ''}"
     if r.error is not None:
         return f"{text}  not seen: {r.error}"
     text += f"  LSO {r.last_stable_offset}"
@@ -249,11 +250,24 @@ def _next(s: GroupStoryRow, step: GroupStepRow) -> str:
             return "nothing: it reads. Look again in a minute; its lag must fall"
         return "watch whether it moves"
     if step.action == "choose-start":
-        where = f"ask its owner where it may start again on {step.partition}"
-        if s.members:
-            return f"{where}, and stop its members first"
-        return f"{where}; a member that starts now goes where auto.offset.reset says"
+        return _choose_start(s, step)
     return "grant or restore what was not seen (the lines with ?), and ask again"
+
+
+def _choose_start(s: GroupStoryRow, step: GroupStepRow) -> str:
+    text = f"ask its owner where it may start again on {step.partition}"
+    if step.command is None and (s.type or "").lower() in ("classic", "consumer"):
+        text += f"; `restart plan --group` with --to-offset N sets it{_range(s, step)}"
+    if s.members:
+        return f"{text}; stop its members first"
+    return f"{text}; a member that starts now goes where auto.offset.reset says"
+
+
+def _range(s: GroupStoryRow, step: GroupStepRow) -> str:
+    for r in s.partitions:
+        if str(r.topic_partition) == step.partition and r.last_stable_offset is not None:
+            return f" (from {r.log_start_offset or 0} to {r.last_stable_offset})"
+    return ""
 
 
 def _start(s: GroupStoryRow) -> str:

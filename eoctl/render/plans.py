@@ -6,6 +6,7 @@ from typing import Any
 from eoctl.render.group_offset_words import offset_lines
 from eoctl.render.words import MOST_PARTITIONS_SHOWN, not_seen, size
 from recovery.change.plan import Plan, Step
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.plurals import counted
 from recovery.quoting import some
 from recovery.remedy.life import looks_words, members_words, warning, writing
@@ -14,6 +15,7 @@ from recovery.row import ErrorRow
 from recovery.times import rfc3339
 
 MOST_GROUPS = 6
+_OFFSETS = f"{CONSUMER_OFFSETS}:"
 HOST_UNKNOWN = (
     "Kafka does not record the host of a producer. Look for this transactional.id in your "
     "deployments."
@@ -105,8 +107,9 @@ def _reach(step: Step) -> Iterator[tuple[str, str]]:
         return
     yield "also", _also_held(step, rows)
     held = [row for row in rows if row["partition"] is not None]
-    if held:
-        yield "groups", _groups(held)
+    # that no group has read __consumer_offsets says nothing of the offsets that it holds there
+    if told := [r for r in held if r["groups_beyond"] or not r["partition"].startswith(_OFFSETS)]:
+        yield "groups", _groups(told)
 
 
 def _life(step: Step) -> Iterator[tuple[str, str]]:

@@ -48,9 +48,9 @@ def runbook_lines(
         ("Not known yet", list(_to_look(look, answer))),
         ("Safe now", list(_safe(told["safe"], run))),
         ("Needs a person's answer", list(questions(told["ask"], run))),
-        ("Escalate", list(_escalated(told["escalate"]))),
+        ("Escalate", list(_escalated(told["escalate"], run))),
         ("Contested ids", list(_contested(contested, answer.collected_at, run))),
-        ("Leave alone", list(_left(told["leave"]))),
+        ("Leave alone", list(_left(told["leave"], run))),
         ("Order across the partitions of one id", list(_order(items))),
         ("Verify", list(_verify(items, run))),
         ("If the owner cannot be reached", list(_nobody(items))),
@@ -138,7 +138,7 @@ def _does(i: Item) -> str:
     return text
 
 
-def _escalated(items: Sequence[Item]) -> Iterator[str]:
+def _escalated(items: Sequence[Item], run: Commands) -> Iterator[str]:
     """Yield what is stuck without a safe way from here: why, and whom to ask what."""
     if not items:
         return
@@ -150,6 +150,8 @@ def _escalated(items: Sequence[Item]) -> Iterator[str]:
         yield f"  - Ask: {whom_to_ask(i.h) or _BROKERS}"
         if i.row.if_you_wait is not None:
             yield f"  - If you wait: {visible(i.row.if_you_wait.said)}."
+        if i.h.ends is not None and i.h.ends.next is not None:  # the page of its id
+            yield from block(i.h.ends.next.command)
 
 
 _BROKERS = 'whoever runs the brokers: "Who can end this transaction, and what do you need to see?"'
@@ -162,7 +164,7 @@ def _contested(rows: Sequence[ContestRow], now: int, run: Commands) -> Iterator[
         yield from block(run("why", f"--transactional-id={row.transactional_id}"))
 
 
-def _left(items: Sequence[Item]) -> Iterator[str]:
+def _left(items: Sequence[Item], run: Commands) -> Iterator[str]:
     for i in items:
         h = i.h
         if h.verdict == "open":
@@ -176,6 +178,16 @@ def _left(items: Sequence[Item]) -> Iterator[str]:
         else:
             until = "until its markers are written: some seconds"
         yield f"- {i.title}: {until}."
+    owned = [i.h for i in items if i.h.ends is not None and i.h.ends.if_you_know]
+    if owned:
+        yield "- Is the owner of one gone for good? Its page has the command for that:"
+    if held := list(dict.fromkeys(h.where for h in owned if h.topic is not None)):
+        yield from block(run("why", "--", *held[:MOST_NAMED]))
+    names = list(dict.fromkeys(h.transactional_id for h in owned if h.topic is None))
+    for name in names[:MOST_NAMED]:
+        yield from block(run("why", f"--transactional-id={name}"))
+    if more := max(0, len(held) - MOST_NAMED) + max(0, len(names) - MOST_NAMED):
+        yield f"- and {more} more: `eoctl txn hanging --all` lists them"
 
 
 def _order(items: Sequence[Item]) -> Iterator[str]:
@@ -183,11 +195,11 @@ def _order(items: Sequence[Item]) -> Iterator[str]:
     for name, mine in by_id(items).items():
         if len(mine) < 2:
             continue
-        ordered = sorted(mine, key=lambda i: (ranks[i.section], i.rank))
+        ordered = sorted(mine, key=lambda i: (i.waits_for_id, ranks[i.section], i.rank))
         steps = ", then ".join(f"{code(i.h.where)} ({i.h.verdict})" for i in ordered)
         yield f"- {code(name)}: {steps}. Run `eoctl runbook` again after each step."
-    if any(i.h.verdict == "orphan" and i.section == "escalate" for i in items):
-        yield "- An orphan whose id is open elsewhere comes after that id's own transaction."
+    if any(i.waits_for_id for i in items):
+        yield "- What waits for an id that is open elsewhere comes after that id's own transaction."
 
 
 def _verify(items: Sequence[Item], run: Commands) -> Iterator[str]:

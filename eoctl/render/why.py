@@ -8,7 +8,7 @@ from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.strip_drawing import marker_words, strip_lines
 from eoctl.render.width import LABEL, cells, labelled, wrapped
-from eoctl.render.words import MOST_PARTITIONS_SHOWN, Age, age, size
+from eoctl.render.words import MOST_PARTITIONS_SHOWN, Age, age, remedy_said, size
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.diagnose.why_rows import WaitingRow, WhyRow
 from recovery.plurals import counted
@@ -149,7 +149,7 @@ def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
     if row.waiting is not None and row.waiting.mine and row.held_by is not None:
         parts.append(("at stake", _at_stake(row, row.waiting)))
     if held is not None:
-        parts.append(("remedy", f"{held.remedy.action}: {held.remedy.does}"))
+        parts.append(("remedy", remedy_said(held.remedy.action, held.remedy.does)))
         parts += [("but", caveat) for caveat in held.remedy.caveats]
         parts += [
             ("not", f"{action}: {reason}") for action, reason in map(tuple, held.remedy.refused)

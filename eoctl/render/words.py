@@ -96,6 +96,19 @@ def size(count_of_bytes: int) -> str:
     return f"{value:.1f} {unit}" if abs(value) < 99.95 else f"{value:.0f} {unit}"
 
 
+def remedy_said(action: str, does: str) -> str:
+    """Return a remedy as people read it.
+
+    >>> remedy_said("wait", "its owner ends it"), remedy_said("wait", "wait for it")
+    ('wait: its owner ends it', 'wait for it')
+    >>> remedy_said("none", "ask its owner")
+    'no safe remedy: ask its owner'
+    """
+    if does.startswith(f"{action} "):
+        return does
+    return f"{'no safe remedy' if action == 'none' else action}: {does}"
+
+
 def not_seen(error: "ErrorRow") -> str:
     """Say what could not be seen, and why; with names as the cluster gave them."""
     where = []

@@ -144,9 +144,10 @@ class GroupPartitionRow(HasPartition, Row):
     records: those of them that a read_committed reader gets, null where they were not counted;
     at_least: more were not counted. oldest_timestamp: of the first of these records, by the
     producer's clock. held: offsets beyond the LSO that this group has to wait for; 0 for readers
-    of uncommitted records. verdict: on the transaction at the LSO. committed_at: its newest commit;
-    since: since when at least it has committed this same offset; both by the coordinator's clock,
-    null where `__consumer_offsets` was not read. moved: between two looks, null with one.
+    of uncommitted records. verdict: on the transaction at the LSO. pending_offset: of the newest
+    commit that is not decided. committed_at: its newest commit; since: since when at least it has
+    committed this same offset; both by the coordinator's clock. These three are null where
+    `__consumer_offsets` was not read. moved: between two looks, null with one.
     problem: its offset is not in the log, `below-log-start` or `above-end`.
     """
 
@@ -163,6 +164,7 @@ class GroupPartitionRow(HasPartition, Row):
     held: int | None = None
     verdict: str | None = None
     pending: bool | None = None
+    pending_offset: int | None = None
     committed_at: Timestamp = None
     since: Timestamp = None
     moved: bool | None = None

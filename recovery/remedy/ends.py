@@ -219,9 +219,10 @@ def _life_seen(j: Judged) -> Reason | None:
     life = life_of(owner.transactional_id, j.newest.groups, j.newest.groups_missing)
     if life.living or life.unseen:
         return Reason("may-be-alive", {"name": owner.transactional_id})
-    others = [
-        t for t in j.newest.live(owner.producer_id) if t.transactional_id != owner.transactional_id
-    ]
+    if not (j.first.sees_all_coordinators and j.newest.sees_all_coordinators):
+        return Reason("owner-may-be-hidden")
+    live = (*j.first.live(owner.producer_id), *j.newest.live(owner.producer_id))
+    others = [t for t in live if t.transactional_id != owner.transactional_id]
     return Reason("another-id-has-it") if others else None
 
 

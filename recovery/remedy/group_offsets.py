@@ -83,10 +83,13 @@ def outcome_of(step: Step) -> Outcome:
 
 
 def outcomes(step: Step, *, ends: bool) -> tuple[Outcome, ...]:
-    """Return the outcomes to show: both where nothing proves one, or the step does not end it."""
+    """Return the outcomes to show: the step's own alone where no other one is possible any more.
+
+    What is open could still end the other way, as could what the step does not end.
+    """
     mine = outcome_of(step)
-    unproven = step.parameters.get("without_proof") or step.action == COMMIT_OPEN
-    if ends and not unproven:
+    decided = step.action == MARKER_ACTION and not step.parameters.get("without_proof")
+    if ends and decided:
         return (mine,)
     return (mine, "abort" if mine == "commit" else "commit")
 
@@ -97,11 +100,14 @@ def partitions_named(step: Step) -> set[str] | None:
     return None if step.action == MARKER_ACTION else set(step.parameters.get("partitions", ()))
 
 
+def urgency(o: GroupOffset) -> int:
+    """Return 0 if the plan's own outcome, the first, leaves no offset; 1: the other; 2: none."""
+    return 0 if o.outcomes[0] in o.without else 2 - bool(o.without)
+
+
 def row_fields(offsets: Iterable[GroupOffset], unseen: Sequence[Missing]) -> dict[str, Any]:
     """Return the fields of a plan's row: groups that keep no offset first; empty without any."""
-    ordered = sorted(
-        offsets, key=lambda o: (not o.ends, not o.without, o.group, o.topic, o.partition)
-    )
+    ordered = sorted(offsets, key=lambda o: (not o.ends, urgency(o), o.group, o.topic, o.partition))
     fields: dict[str, Any] = {}
     if ordered:
         fields["group_offsets"] = [o.values() for o in ordered[:MOST_NAMED]]

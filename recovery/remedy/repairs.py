@@ -198,7 +198,7 @@ def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> Reason 
     if owner_is_gone:
         return None
     if v.gate is not None:
-        return Reason("gated", more={"why": v.gate})
+        return v.gate
     if v.name not in ("long", "overdue") and not is_stopped:
         return Reason("may-be-at-work")
     return None

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 
 from recovery.facts import TopicPartition
+from recovery.formats.consumer_offsets import CONSUMER_OFFSETS
 from recovery.formats.flink_checkpoint import Committable
 from recovery.plurals import counted
 from recovery.quoting import some
@@ -49,17 +50,38 @@ Pieces = Mapping[TopicPartition, Written]
 
 
 def refused(
-    pieces: Pieces, recorded: Collection[TopicPartition], topics: Collection[str]
+    pieces: Pieces,
+    recorded: Collection[TopicPartition],
+    topics: Collection[str],
+    *,
+    by_flink: bool,
 ) -> tuple[str, str] | None:
     """Say why a lost transaction cannot be salvaged, and what to do; None if it can.
 
     recorded: the partitions that `__transaction_state` names; empty = no longer known, so the
-    topics that the operator named are used. topics: those names.
+    topics that the operator named are used. topics: those names. by_flink: a Flink checkpoint
+    promised it; Flink's sinks put no offsets of groups in their transactions, others may.
     """
     records = sum(p.records for p in pieces.values())
     there = f"{counted(records, 'of its records is', 'of its records are')} in {_named(pieces)}"
     if not pieces:
         return "none of its records are left in a log", "write them again from their source"
+    if not_ended := [p for p, piece in pieces.items() if piece.outcome != "abort"]:
+        return (
+            f"no abort marker follows its records in {_named(not_ended)}",
+            f"eoctl why {_named([min(not_ended)])}",
+        )
+    if offsets := [p for p in {*pieces, *recorded} if p.topic == CONSUMER_OFFSETS]:
+        return (
+            (
+                f"offsets of groups were in it ({_named(offsets)}): its application may read that "
+                "input again, and write these records again itself"
+            ),
+            (
+                "start its application; if a group was moved past that input since (eoctl offsets "
+                "history GROUP), write them again from their source"
+            ),
+        )
     if gone := [p for p in recorded if p not in pieces]:
         return (
             (
@@ -67,6 +89,14 @@ def refused(
                 f"topic was recreated, or the records were deleted; {there}"
             ),
             "write them again from their source",
+        )
+    if not recorded and not by_flink:
+        return (
+            (
+                "which partitions it was on is no longer recorded, so whether offsets of groups "
+                f"were in it is not known; {there}"
+            ),
+            "if a Flink checkpoint promised it, name that; else write them again from their source",
         )
     if not recorded and not topics:
         return (
@@ -80,11 +110,6 @@ def refused(
                 f"another transaction of its producer id and epoch; {there}"
             ),
             "write them again from their source",
-        )
-    if not_ended := [p for p, piece in pieces.items() if piece.outcome != "abort"]:
-        return (
-            f"no abort marker follows its records in {_named(not_ended)}",
-            f"eoctl why {_named([min(not_ended)])}",
         )
     if any(p.behind for p in pieces.values()):
         return (

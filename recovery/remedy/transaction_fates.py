@@ -62,9 +62,10 @@ def recorded(records: Iterable[StateRecord], one: Committable) -> Recorded:
             continue
         above = v.producer_epoch - one.producer_epoch
         v2 = v.client_transaction_version >= 2
-        if above in (0, 1):
+        ends = v.state in _ENDS
+        if above == (int(v2) if ends else 0):  # else of the transaction before or after
             partitions |= dict.fromkeys(v.partitions)
-        if v.state in _ENDS and above == int(v2):
+        if ends and above == int(v2):
             outcome, at, raised = _ENDS[v.state], at or record.timestamp, v2
     return Recorded(outcome, at, raised and outcome == "abort", tuple(partitions))
 

@@ -55,9 +55,11 @@ def refuse_pending(observed: Observed) -> None:
     if ways:
         what += "its owner does not hold them, so no fence frees them"
     else:
-        what += "fence first (--fence does that)" + (
-            "" if owners else "; its transactional id was not found"
+        what += (
+            "fence first (--fence does that; `txn fence` only with --owner-is-gone while it is "
+            "within its limits)"
         )
+        what += "" if owners else "; its transactional id was not found"
     fences = " and ".join(shlex.join(_fence(*owner)) for owner in owners)
     raise PendingError(
         what,

@@ -16,6 +16,9 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.test_breaks import delivered, found_hanging
+from tests.kafka.test_drills_solved import said_of, solved
+from tests.kafka.test_group_offsets import committed
+from tests.kafka.test_groups import commit
 from tests.share import SHARE, only_here
 
 SETTINGS = {
@@ -165,7 +168,10 @@ def test_an_outcome_that_no_log_proves_is_written_by_whoever_knows_it(
     words = quickly(way["argv"][1:])
     wrong = eoctl(*words, "--execute", "--yes", "--plan-sha256", "0" * 64, timeout=120)
     assert wrong.status == 4, wrong.stderr
-    done = eoctl(*words, "--execute", "--yes", timeout=120)
-    assert done.status == 0, done.stderr
+    group = f"{truth.topic}-readers"
+    commit(oldest, group, truth.topic, truth.start_offset or 0)
+    plan = solved(oldest, f"{truth.topic}:{truth.partition}", knows=knows)
+    assert said_of(plan, group) == []
+    assert committed(oldest, group, truth.topic) == truth.start_offset
     after = set(delivered(oldest, truth.topic, truth.partition, "read_committed")) & held
     assert after == (held if knows == "committed" else freed)

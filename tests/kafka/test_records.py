@@ -296,6 +296,10 @@ def test_a_context_that_shows_no_records(lab1: Lab, topic: MakeTopic, tmp_path: 
             shown = eoctl(*words, "--context", "open", env=env)
             assert shown.status in (0, 1)
             assert str(as_json(b"a-secret-key")) in shown.text or "a-secret-key" in shown.text
+        bundle = tmp_path / "incident.eoctl"
+        words = ("bundle", "create", str(bundle), "--with-records", "5", "--context", "hidden")
+        ran = eoctl(*words, env=env)
+        assert (ran.status, bundle.exists()) == (4, False), ran.text
         usual = eoctl("why", f"{name}:0", *FAST, "--context", "hidden", env=env)
         assert usual.status in (0, 1)
     finally:

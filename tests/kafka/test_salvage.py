@@ -251,6 +251,8 @@ def test_to_another_topic(lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:
 
 @pytest.mark.long
 def test_what_is_not_proven_lost_is_refused(lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
     sink = died(lab, tmp_path, topic, subtasks=1, lose=False)
     refused = salvage(lab, sink, *ACT)
     assert refused.status == 4, refused.text
@@ -265,6 +267,23 @@ def test_what_is_not_proven_lost_is_refused(lab: Lab, tmp_path: Path, topic: Mak
         one.flush(20)
         row = described(lab, f"{name}-0-7")
         one.commit_transaction(20) if commit else one.abort_transaction(20)
+
+    # the group reads its input again, whose outputs a copy would double
+    group = transactional(lab, f"{name}-with-group")
+    group.begin_transaction()
+    group.produce(name, "doubled")
+    reader = Consumer({**lab.client_properties(), "group.id": f"{name}-group"})
+    offsets = [TopicPartition(name, 0, 1)]
+    group.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), 20)
+    group.flush(20)
+    reader.close()
+    of_group = described(lab, f"{name}-with-group")
+    group.abort_transaction(20)
+    words = ("--pid", str(of_group.producer_id), "--epoch", str(of_group.producer_epoch))
+    kept = eoctl("txn", "salvage", f"{name}-with-group", *words, *ACT, lab=lab)
+    assert kept.status == 4, kept.text
+    assert "offsets of groups were in it (__consumer_offsets:" in kept.text
+
     words = ("--pid", str(row.producer_id), "--epoch", str(row.producer_epoch))
     mixed = eoctl("txn", "salvage", f"{name}-0-7", *words, *ACT, lab=lab)
     # librdkafka speaks v1: both have the same epoch; where it speaks v2, the last was aborted

@@ -105,7 +105,7 @@ def _open(row: LsoRow, at: int) -> TxnHangingRow:
         groups=[],
         evidence=[],
         remedy=RemedyRow(
-            action="none",
+            action="wait",
             does="it is within its limits",
             caveats=[],
             refused=[],

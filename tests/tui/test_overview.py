@@ -7,7 +7,12 @@ import pytest
 
 from eoctl.operations.dashboard.snapshot import Snapshot
 from recovery.change.journal_rows import JournalRow, PlanFileRow
-from recovery.diagnose.diagnosis_rows import ContestRow, TxnHangingRow
+from recovery.diagnose.diagnosis_rows import (
+    ContestRow,
+    EndsRow,
+    OtherwiseRow,
+    TxnHangingRow,
+)
 from recovery.inspect.cluster_rows import LsoRow
 from recovery.row import ErrorRow
 from recovery.values import replace
@@ -73,6 +78,24 @@ def test_what_nobody_could_judge_is_not_called_healthy() -> None:
     partitions = {(h.topic, h.partition) for h in hanging}
     assert f"? {len(partitions)} partitions held back, reason not known" in text
     assert "within their limits" not in text
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("look-again", "not known: look again"),
+        ("ask-owner", "no safe remedy: ask"),
+        ("wait-for-id", "its id comes first"),
+    ],
+)
+def test_without_a_remedy_the_row_says_what_is_left(code: str, words: str) -> None:
+    s = last("orders")
+    assert s.hanging is not None
+    [h, *_] = [h for h in s.hanging.rows if isinstance(h, TxnHangingRow)]
+    ends = EndsRow(way=None, next=None, if_you_know=[], otherwise=OtherwiseRow(code=code, data={}))
+    row = replace(h, verdict="unknown", ends=ends, remedy=replace(h.remedy, action="none"))
+    table = frame(replace(s, hanging=replace(s.hanging, rows=[row]))).tables["overview"]
+    assert [cells[-1] for cells in (r.cells for r in table.rows) if words in cells[-1]]
 
 
 def test_what_could_not_be_seen_is_not_called_absent() -> None:

@@ -88,12 +88,21 @@ def overview(
     return sentences(s, held, hanging, sum(map(len, unseen.values()))), data
 
 
+def _acts(h: TxnHangingRow) -> str:
+    if h.remedy.action != "none":
+        return f"; {h.remedy.action}"
+    left = None if h.ends is None else h.ends.otherwise.code
+    return {"look-again": ", not known: look again", "wait-for-id": ", its id comes first"}.get(
+        left or "", ", no safe remedy: ask"
+    )
+
+
 def _judged(
     s: "Snapshot", h: TxnHangingRow, row: LsoRow | None, spark: str, text: Text
 ) -> TableRow:
     name = h.where
     owner = h.transactional_id or f"pid {h.producer_id}, no owner"
-    says = f"{owner}; {h.remedy.action}" if h.verdict not in QUIET else owner
+    says = owner if h.verdict in QUIET else f"{owner}{_acts(h)}"
     amount = row.held if row else None
     seconds = h.age_seconds
     by_producer = h.age_clock == "producer"

@@ -51,6 +51,12 @@ from recovery.values import Value, replace
 TIMES_SECONDS = 6.0  # to read when the group committed
 _NOT_MOVABLE = frozenset({"share", "streams"})  # whose offsets `restart` never writes
 
+_NO_GROUP = (
+    "no such group: no members, no offsets. A member that starts begins where its "
+    "auto.offset.reset says, unless `restart plan --group` sets an offset first; "
+    "`offsets show` lists all groups"
+)
+
 FirstLook = Callable[[Answer], None] | None
 
 
@@ -72,9 +78,10 @@ async def why_group(
     facts, missing = await source.named_groups([group])
     read = sorted({o.topic_partition for g in facts for o in g.offsets})
     complete = not missing
-    dead = any(g.state == "Dead" and not g.offsets for g in facts)
+    # offsets that could not be read are not none
+    dead = complete and any(g.state == "Dead" and not g.offsets for g in facts)
     if dead:
-        missing.append(Missing("group", "GROUP_ID_NOT_FOUND", "no such group", id=group))
+        missing.append(Missing("group", "GROUP_ID_NOT_FOUND", _NO_GROUP, id=group))
     own = await source.group_partition(group)
     if isinstance(own, Missing):
         missing.append(own)
@@ -304,6 +311,7 @@ def _partition_row(
         partition=o.partition,
         committed_offset=at,
         pending=o.pending,
+        pending_offset=o.pending_offset,
         committed_at=None if commit is None else commit.committed_at,
         since=times.unmoved_since.get(o.topic_partition),
         lag=o.lag if o.is_share else None,

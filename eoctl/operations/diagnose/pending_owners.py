@@ -12,6 +12,7 @@ from eoctl.operations.diagnose.verdict_rows import remedy_argv
 from eoctl.operations.inspect.lists import Scope
 from eoctl.render.shell import command
 from eoctl.render.verdicts.remedy_words import remedy_words
+from eoctl.render.words import remedy_said
 from recovery.diagnose.verdicts import Verdict
 from recovery.facts import GroupOffsetFacts
 from recovery.formats.consumer_offsets import OffsetKey
@@ -68,6 +69,6 @@ def _commit(
     kind = "marker-lost, mixed" if verdict.mixed else verdict.name
     way = (
         f"producer id {holder.producer_id} on {holder.name} is {kind} ({verdict.rule}); "
-        f"{remedy.action}: {command_line or remedy_words(remedy.does)}"
+        f"{remedy_said(remedy.action, command_line or remedy_words(remedy.does))}"
     )
     return PendingCommit(o.topic, o.partition, None, holder.producer_id, way_out=way)

@@ -60,7 +60,7 @@ async def plan(
         return Planned(None, await remedy_marker.how_it_ended(cluster, request))
     why = remedy_allowed(mixed.verdict, "resolve", owner_is_gone=True)
     if why is not None:
-        raise refusal(mixed, why)
+        raise refusal(mixed, why, cluster.transaction_version)
     assert mixed.verdict.owner is not None
     row = await remedy_fence.described(cluster, mixed.verdict.owner.transactional_id)
     judgement = await judged(cluster, row, settings, interval)
@@ -134,7 +134,8 @@ async def judged(
     if diagnosis.missing:
         raise IncompleteError(diagnosis.missing[0].detail, where=name)
     mine = [j for j in diagnosis.judged if j.about.producer_id in (None, pid)]
-    refused = [refusal(j, why, name) for j in mine if (why := commit_refused(j.verdict))]
+    version = cluster.transaction_version
+    refused = [refusal(j, why, version, name) for j in mine if (why := commit_refused(j.verdict))]
     if refused:
         raise next((e for e in refused if isinstance(e, IncompleteError)), refused[0])
     if all(j.second is None for j in mine):

@@ -304,7 +304,11 @@ async def described(cluster: Cluster, name: str) -> TransactionFacts:
     """Return the id as its coordinator describes it. Raises RefusedError for an unknown one."""
     row = await shutting_out.described(cluster, name)
     if row is None:
-        raise RefusedError("no coordinator knows this transactional id", where=name)
+        raise RefusedError(
+            "no coordinator knows this transactional id",
+            where=name,
+            remedy="`eoctl txn list` has those that are known",
+        )
     return row
 
 
@@ -344,7 +348,7 @@ async def judged_for(
             is_stopped=request.is_stopped,
         )
         if why is not None:
-            errors.append(refusal(judged, why, name))
+            errors.append(refusal(judged, why, cluster.transaction_version, name))
         mine.append(judged)
     if errors:  # what cannot be judged comes before a refusal, as in the exit status
         raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])

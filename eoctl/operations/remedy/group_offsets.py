@@ -29,6 +29,7 @@ from recovery.remedy.group_offsets import (
     outcomes,
     partitions_named,
     row_fields,
+    urgency,
 )
 from recovery.remedy.repairs import MARKER_ACTION
 from recovery.values import replace
@@ -158,12 +159,10 @@ async def _counted(
         for f in facts
         if f.log_start_offset is not None and f.last_stable_offset is not None
     }
-    cuts = [
-        _cuts(ends[partition], mine)
-        for partition, mine in grouped((o.topic_partition, o) for o in unset).items()
-        if partition in ends
-    ]
-    cuts.sort(key=lambda c: c.offsets[-1] - c.offsets[0])
+    mine = {tp: o for tp, o in grouped((o.topic_partition, o) for o in unset).items() if tp in ends}
+    cuts = [_cuts(ends[partition], here) for partition, here in mine.items()]
+    first = {partition: min(map(urgency, here)) for partition, here in mine.items()}
+    cuts.sort(key=lambda c: (first[c.topic_partition], c.offsets[-1] - c.offsets[0]))
     sizes = accumulate(c.offsets[-1] - c.offsets[0] for c in cuts)
     few = [c for c, size in zip(cuts, sizes, strict=True) if size <= MOST_COUNTED]
     pieces = await _pieces(cluster, few)

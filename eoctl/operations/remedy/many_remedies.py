@@ -141,7 +141,7 @@ async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any
     if action not in ("abort", "resolve"):
         raise RefusedError(f"its remedy is {action}: {remedy_words(verdict.remedy.does)}")
     request = RemedyRequest(action, outcome=verdict.proven_outcome if action == "resolve" else None)
-    remedy_marker.refuse(judged, request)
+    remedy_marker.refuse(judged, request, cluster.transaction_version)
     steps, facts = await remedy_marker.marker_steps(cluster, judged, request)
     if len(steps) > 1:
         name = next(s.target for s in steps if s.action == remedy_raise.ACTION)

@@ -97,7 +97,7 @@ async def plan(
         if again is None:
             raise RefusedError("it ended meanwhile", where=request.partition, remedy="look again")
         judged = again
-    refuse(judged, request)
+    refuse(judged, request, cluster.transaction_version)
     proof = None
     if request.source is not None:
         proof = await copied.proof(cluster, request, judged.about, settings.clock_skew)
@@ -138,7 +138,7 @@ def _summary(steps: Sequence[Step]) -> str:
     return text
 
 
-def refuse(judged: Judged, request: RemedyRequest) -> None:
+def refuse(judged: Judged, request: RemedyRequest, transaction_version: int) -> None:
     """Raise RefusedError or IncompleteError if this remedy does not fit this verdict."""
     why = remedy_allowed(
         judged.verdict,
@@ -148,7 +148,7 @@ def refuse(judged: Judged, request: RemedyRequest) -> None:
         by_source=request.source is not None,
     )
     if why is not None and not request.without_proof:
-        raise refusal(judged, why)
+        raise refusal(judged, why, transaction_version)
     decides_elsewhere = request.without_proof or request.source is not None
     if why is None and decides_elsewhere:
         why = undecided_refused(judged)

@@ -7,6 +7,7 @@ from typing import Any
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.ids import judge_ids
 from eoctl.operations.diagnose.live import Held, Live
+from eoctl.render.ends import if_known_words
 from eoctl.render.verdicts.evidence_words import evidence_words
 from eoctl.render.verdicts.remedy_words import remedy_words
 from recovery.change.plan import Plan
@@ -19,6 +20,7 @@ from recovery.errors import EoctlError, IncompleteError, RefusedError, Unverifie
 from recovery.facts import PartitionFacts, TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.plurals import counted
+from recovery.remedy.ends import ends_of, way_out
 from recovery.remedy.life import looks, unseen_looks
 from recovery.values import Reason, Value
 
@@ -94,18 +96,25 @@ def judged_with(
     }
 
 
-def refusal(judged: Judged, why: Reason, where: str | None = None) -> EoctlError:
+def refusal(
+    judged: Judged, why: Reason, transaction_version: int, where: str | None = None
+) -> EoctlError:
     """Return the error for a remedy that its verdict forbids. why: what `remedy_allowed` says.
 
-    where: what the remedy is for, if that is not the partition that the sentence names.
+    transaction_version: the cluster's. where: what the remedy is for, if that is not the partition
+    that the sentence names. The error names what is accepted from whoever knows more.
 
     IncompleteError for `unknown`: it says what could not be judged, and what would settle it.
     """
     verdict, sentence = judged.verdict, remedy_words(why)
+    kind = "mixed" if verdict.mixed else verdict.name
+    way = way_out(kind, ends_of(judged, transaction_version))
+    remedy = None if way is None else if_known_words(way)
     if verdict.name != "unknown":
-        return RefusedError(sentence, where=where)
+        return RefusedError(sentence, where=where, remedy=remedy)
     reasons = [evidence_words(e) for e in verdict.evidence if e.code == verdict.rule]
-    return IncompleteError(sentence + (f" ({reasons[0]})" if reasons else ""), where=where)
+    sentence += f" ({reasons[0]})" if reasons else ""
+    return IncompleteError(sentence, where=where, remedy=remedy)
 
 
 def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:

@@ -143,7 +143,7 @@ async def _judged(
         begins = _begins({p: piece.last for p, piece in pieces.items()}, request.to)
         copies, unread = await _copies(cluster, group, begins)
         missing.extend(unread)
-    refusal = None if standing else refused(pieces, fate.past.partitions, request.topics)
+    refusal = None if standing else _refused(request, fate, one, pieces)
     lost = Lost(one, pieces, standing, refusal, copies)
     aborted_at = lost.aborted_at
     if standing or refusal is not None or request.never_before or pending or aborted_at is None:
@@ -158,6 +158,13 @@ async def _judged(
             ),
         )
     return lost
+
+
+def _refused(
+    request: SalvageRequest, fate: Fate, one: Committable, pieces: Mapping[TopicPartition, Written]
+) -> tuple[str, str] | None:
+    by_flink = one.checkpoint_id >= 0  # an id that was named alone has none
+    return refused(pieces, fate.past.partitions, request.topics, by_flink=by_flink)
 
 
 def _stands(

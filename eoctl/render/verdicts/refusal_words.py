@@ -82,8 +82,7 @@ REFUSED: Mapping[str, Words] = {
     "abort-was-lost": "an ABORT was decided and lost: a commit would deliver what was aborted",
     "not-committed-with-it": "{verdict} cannot be committed with it",
     "below-not-known": _below_not_known,
-    "may-be-at-work": "it is within its limits and its owner may be at work; only with "
-    "--owner-is-gone",
+    "may-be-at-work": "it is within its limits and its owner may be at work",
     "producer-not-seen": "its producer state was not seen",
     "may-write-with-its-epoch": "{error}: somebody may write with the marker's epoch",
     "distant-epoch": "{error}; give that application a new transactional id",

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from eoctl.render.verdicts.evidence_words import evidence_words
 from eoctl.render.verdicts.refusal_words import FIX, REFUSED
 from eoctl.render.verdicts.unknown_words import READ_THE_LOG, THEN
-from eoctl.render.words import Words, sentence
+from eoctl.render.words import Words, remedy_said, sentence
 from recovery.diagnose.verdicts import Verdict
 from recovery.plurals import listed
 from recovery.times import format_duration
@@ -100,11 +100,10 @@ def _finish(log: str, *, log_is_hidden: bool, least_is_hidden: bool, v1: bool) -
 
 def _refused(verdict: Verdict, why: Reason) -> str:
     """Return the sentence that refuses an action and names the verdict's remedy."""
-    v, does = verdict, remedy_words(verdict.remedy.does)
+    v = verdict
     kind = "marker-lost, mixed" if v.mixed else v.name
-    instead = f"the remedy is {v.remedy.action}: {does}"
-    if v.remedy.action == "none":
-        instead = f"no remedy yet: {does}"
+    instead = "" if v.remedy.action == "none" else "the remedy is "
+    instead += remedy_said(v.remedy.action, remedy_words(v.remedy.does))
     return (
         f"{v.about.name} producer id {v.about.producer_id} is {kind} ({v.rule}): "
         f"{remedy_words(why)}; {instead}"
@@ -176,7 +175,6 @@ REMEDY: Mapping[str, Words] = {
     "stuck-until-reload": _stuck_until_reload,
     # Why not.
     **REFUSED,
-    "gated": lambda why: f"{remedy_words(why)}; only with --owner-is-gone",
     "refused": _refused,
 }
 """Code of what to do, of what that costs, or of a refusal → its sentence."""

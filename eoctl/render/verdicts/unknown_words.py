@@ -204,7 +204,7 @@ def _describe(*, refused: bool, unanswered: bool, **_: Any) -> str:
 
 
 _LOOK_AGAIN = "look again after the sample interval"
-_KNOWN_OTHERWISE = "if the outcome is known from elsewhere: txn resolve --without-proof"
+_ASK = "ask who can show its outcome"
 READ_THE_LOG = _grant(
     "READ on __transaction_state", "ask again, until the log of its coordinator is read"
 )
@@ -228,12 +228,12 @@ THEN: Mapping[str, Words] = {
     "owner-odd": "ask again; a deposed coordinator may have answered",
     "lost-seen-once": _LOOK_AGAIN,
     "decider-not-seen": "wait until that coordinator answers: it may still write the marker",
-    "history-moved": _KNOWN_OTHERWISE,
+    "history-moved": _ASK,
     "log-says-open": _grant(
         "DESCRIBE on that transactional id (a DENY hides it without an error)",
         "ask again, until its coordinator shows it",
     ),
-    "history-replaced": _KNOWN_OTHERWISE,
+    "history-replaced": _ASK,
     "earlier-decision-compacted": "the earlier outcome may differ",
     "decisions-differ": "read the records above the start offset before anything is written",
     "written-beyond-decision": "a marker would decide those batches too",
@@ -254,8 +254,8 @@ THEN: Mapping[str, Words] = {
         "ask again; wait until the partitions of __transaction_state have leaders",
     ),
     "history-unreadable": "use a newer eoctl",
-    "history-compacted": _KNOWN_OTHERWISE,
-    "topic-identity": _KNOWN_OTHERWISE,
+    "history-compacted": _ASK,
+    "topic-identity": _ASK,
     "order-unclear": "the outcome may be commit",
     "no-rule": "report it",
     "id-not-described": _grant(

@@ -17,14 +17,12 @@ import pytest
 from hypothesis import given
 
 from eoctl.operations.diagnose.verdict_rows import hanging_row
-from eoctl.operations.remedy.marker import refuse
 from eoctl.operations.remedy.remedy_plan import RemedyRequest
 from eoctl.render.ends import ends_blocks, ways_of, ways_table
 from eoctl.render.explain import explain_lines, find
 from recovery.diagnose.diagnosis import Judged, JudgedId
 from recovery.diagnose.id_verdicts import judge_id
 from recovery.diagnose.verdicts import judge
-from recovery.errors import EoctlError
 from recovery.facts import (
     GroupFacts,
     Missing,
@@ -33,9 +31,9 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.inspect.observation import Sample
-from recovery.remedy.ends import WAYS_OUT, Ends, ends_of, marker_refused, way_out
-from recovery.remedy.repairs import commit_refused, raise_first, remedy_allowed
+from recovery.remedy.ends import WAYS_OUT, Ends, Way, ends_of, marker_refused, way_out
 from recovery.values import replace
+from tests.unit.diagnose.accepting import accepted
 from tests.unit.inspect import test_id_verdicts as ids
 from tests.unit.inspect import test_verdicts as table
 from tests.unit.inspect.test_verdicts import CASES, P, Q, live, lost, refused
@@ -80,32 +78,6 @@ def short(ends: Ends) -> End:
     return now, [w.knows for w in ends.if_you_know], ends.otherwise.code
 
 
-def accepted(j: Judged, request: RemedyRequest) -> str | None:
-    """What planning this remedy says against it, as far as it can be known without a broker."""
-    v = j.verdict
-    if request.action == "fence":
-        return said(remedy_allowed(v, "fence", owner_is_gone=request.owner_is_gone)) or None
-    if request.owner_is_gone:
-        refused = remedy_allowed(v, "resolve", owner_is_gone=True) or commit_refused(v)
-        return said(refused) or None
-    if request.without_proof:  # its second look is taken by the command
-        j = replace_verdict(j)
-    try:
-        refuse(j, request)
-        row = j.newest.producer(j.about.producer_id or 0)
-        if row is None:
-            return "its producer state was not seen"
-        raise_first(row, j.newest.transactions, end_version=None)
-    except (EoctlError, ValueError) as error:
-        return str(error)
-    return None
-
-
-def replace_verdict(j: Judged) -> Judged:
-    verdict = replace(j.verdict, samples=2)
-    return Judged(j.about, j.start, j.first, j.second, j.history, verdict)
-
-
 def requests(j: Judged) -> dict[tuple[str, str | None, str], RemedyRequest]:
     """Every remedy that somebody could type for this transaction."""
 
@@ -134,19 +106,26 @@ def requests(j: Judged) -> dict[tuple[str, str | None, str], RemedyRequest]:
     return made
 
 
-def walk(j: Judged) -> None:
-    """What is named is accepted; what is not named is refused, for the reason that is shown."""
-    ends = ends_of(j)
+def flags_of(w: Way) -> list[str]:
+    return ["--owner-is-gone"] * w.owner_is_gone + ["--without-proof"] * w.without_proof
+
+
+def walk(j: Judged, version: int = 2) -> None:
+    """What is named is accepted; what is not named is refused, for the reason that is shown.
+
+    A refusal names what is accepted from whoever knows more. version: the cluster's.
+    """
+    ends = ends_of(j, version)
     named = set()
     for w in (ends.next, *ends.if_you_know):
         if w is not None and w.action != "why":
-            flag = "owner-is-gone" * w.owner_is_gone + "without-proof" * w.without_proof
-            named.add((w.action, w.outcome, flag))
+            named.add((w.action, w.outcome, "".join(flags_of(w)).removeprefix("--")))
     all_made = requests(j)
     assert named <= set(all_made)
-    shown = {row[0]: row[1] for row in hanging_row(j, (), "c").remedy.refused}
+    shown = {row[0]: row[1] for row in hanging_row(j, (), "c", version).remedy.refused}
+    by_knowledge = {(w.action, *flags_of(w)) for w in ends.if_you_know}
     for key, request in all_made.items():
-        why = accepted(j, request)
+        why = accepted(j, request, version)
         if key in named:
             assert why is None, key
             continue
@@ -154,8 +133,11 @@ def walk(j: Judged) -> None:
             # the same remedy by more words, or an outcome that is proven
             assert ends.next is not None, key
             assert ends.next.action == key[0], key
-        elif not key[2] and key[0] in shown:
-            assert shown[key[0]] in why or ends.otherwise.code == "wait-for-id", key
+        elif not key[2]:
+            if key[0] in shown:
+                assert shown[key[0]] in why or ends.otherwise.code == "wait-for-id", key
+            for action, *flags in by_knowledge:
+                assert all(word in why for word in (f"txn {action}", *flags)), (key, why)
     rest = ends.otherwise
     # numbers and names, as JSON has them
     assert json.dumps([rest.data, {} if rest.refused is None else dict(rest.refused.data)])
@@ -231,7 +213,7 @@ def owned(version: int, verdict: str, gate: str) -> Judged:
 def test_an_owned_one_ends_by_its_gate(version: int, verdict: str, gate: str) -> None:
     j = owned(version, verdict, gate)
     assert j.verdict.name == verdict
-    walk(j)
+    walk(j, version)
     found = short(ends_of(j, version))
     if gate in ("short-log", "no-leader"):
         assert found == AWAY
@@ -266,7 +248,7 @@ def test_a_lost_marker_ends_by_what_its_id_does(version: int, outcome: str, late
         w.write(i, P)
     j = seen(lambda: table.judged(w, table.only(w, P)))
     assert j.verdict.name == "marker-lost"
-    walk(j)
+    walk(j, version)
     expected: End
     if later == "on it" and outcome == "commit":
         expected = (None, ["owner-gone"], "wait-for-commit")
@@ -301,7 +283,7 @@ def test_a_fenced_coordinator_ends_the_same_in_every_voice(version: int, above: 
     w, _ = by_hand(version, above)
     j = seen(lambda: table.judged(w))
     assert j.verdict.name == "coordinator-fenced"
-    walk(j)
+    walk(j, version)
     expected: End
     if above <= 10:
         expected = (None, [], "move-leader")
@@ -316,7 +298,9 @@ def test_a_fenced_coordinator_ends_the_same_in_every_voice(version: int, above: 
     if expected[2] == "ask-owner":
         assert j.verdict.proven_outcome is None
         assert "only the order of decisions and markers shows" in row.remedy.does
-        assert "another look may" not in str(accepted(j, requests(j)["resolve", "commit", ""]))
+        refusal = str(accepted(j, requests(j)["resolve", "commit", ""], version))
+        assert "another look may" not in refusal
+        assert "outcome known otherwise: `txn resolve --without-proof" in refusal
 
 
 def test_a_fenced_one_whose_history_was_not_read_is_looked_at_again() -> None:
@@ -325,7 +309,8 @@ def test_a_fenced_one_whose_history_was_not_read_is_looked_at_again() -> None:
     walk(j)
     assert short(ends_of(j)) == (None, [], "look-again")
     assert ends_of(j).otherwise.data["rule"] == "history-not-read"
-    assert "another look may" in str(accepted(j, requests(j)["resolve", "commit", "without-proof"]))
+    request = requests(j)["resolve", "commit", "without-proof"]
+    assert "another look may" in str(accepted(j, request, 1))
 
 
 @pytest.mark.parametrize("version", [1, 2])

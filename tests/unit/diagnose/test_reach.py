@@ -168,6 +168,11 @@ def test_groups_past_it_are_named_with_where_they_stand() -> None:
     assert told(planned(row("orders:0", Reach())), "groups") == [
         "No group has committed an offset past its first record."
     ]
+    # what a transaction holds there is read by no group: the lines on their offsets say it
+    assert told(planned(row("__consumer_offsets:7", Reach())), "groups") == []
+    beyond = Reach(groups_beyond=[Beyond("mirror", 4)])  # of a reader of that topic itself
+    [text] = told(planned(row("__consumer_offsets:7", beyond)), "groups")
+    assert text.startswith("Past its first record: mirror (__consumer_offsets:7, at 4).")
 
 
 def test_what_could_not_be_seen_is_said_once_and_never_as_none() -> None:

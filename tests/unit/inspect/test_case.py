@@ -1169,7 +1169,7 @@ def test_its_coordinators_log_comes_back_before_its_partitions() -> None:
         ({"owner": None}, *["no id is Ongoing with this producer id"] * 3),
         ({"owner": row("PrepareCommit")}, *["no id is Ongoing with this producer id"] * 3),
         ({"fence_safe": False}, *["whether decided data lies under its transaction"] * 3),
-        ({"gate": ALIVE}, *["on between the two looks; only with --owner-is-gone"] * 2, None),
+        ({"gate": ALIVE}, *["on between the two looks"] * 2, None),
         ({"short_log": FEW, "remedy": AWAY}, *[BACK] * 3),
         ({"unled": ("t:1",), "remedy": AWAY}, *[BACK] * 3),
     ],
@@ -1264,7 +1264,7 @@ def test_a_refusal_names_the_verdict_what_forbids_it_and_what_to_do_instead() ->
     mixed = owned(mixed=True, name="marker-lost", remedy=remedies.nothing(REPORT))
     text = said(remedy_allowed(mixed, "abort"))
     assert text.startswith(f"t:0 producer id {PID} is marker-lost, mixed (past-long): ")
-    assert text.endswith("; no remedy yet: report it")
+    assert text.endswith("; no safe remedy: report it")
 
 
 def test_a_moved_id_matters_only_where_no_id_names_the_partition_and_nothing_is_decided() -> None:

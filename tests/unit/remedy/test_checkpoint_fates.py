@@ -97,6 +97,21 @@ def test_the_first_record_of_its_end_tells_when_and_where() -> None:
     assert recorded(told, ONE) == Recorded("abort", 1001, True, OUT)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("Ongoing", 4, True),  # of the transaction after it
+        ("PrepareAbort", 4, False),
+        ("PrepareAbort", 3, True),  # of the one before it
+    ],
+)
+def test_partitions_of_the_transactions_beside_it_are_not_its_own(
+    other: tuple[str, int, bool],
+) -> None:
+    assert recorded(records(other), ONE).partitions == ()
+    assert recorded(records(("Ongoing", 3, True)), ONE).partitions == OUT
+
+
 def described(state: str, epoch: int = 3, pid: int = 40, name: str = "etl-0-7") -> TransactionFacts:
     return TransactionFacts(name, 1, pid, state, epoch, 60_000, 1, OUT)
 

@@ -143,14 +143,14 @@ def step(action: str, **parameters: Any) -> Step:
 @pytest.mark.parametrize(
     ("action", "parameters", "ends", "shown"),
     [
-        ("fence", {}, True, ("abort",)),
+        ("fence", {}, True, ("abort", "commit")),
         ("write-marker", {"outcome": "abort", "without_proof": False}, True, ("abort",)),
         ("write-marker", {"outcome": "commit"}, True, ("commit",)),
         ("write-marker", {"outcome": "commit"}, False, ("commit", "abort")),
         ("write-marker", {"outcome": "commit", "without_proof": True}, True, ("commit", "abort")),
         ("write-marker", {"outcome": "abort", "without_proof": True}, True, ("abort", "commit")),
         ("commit-open", {"outcome": "commit"}, True, ("commit", "abort")),
-        ("commit-checkpoint", {"outcome": "commit"}, True, ("commit",)),
+        ("commit-checkpoint", {"outcome": "commit"}, True, ("commit", "abort")),
     ],
 )
 def test_both_outcomes_show_where_none_is_proven(
@@ -173,6 +173,13 @@ def test_groups_that_keep_nothing_come_first_and_the_rest_is_counted() -> None:
     assert [u["partition"] for u in unseen["group_offsets_unseen"]] == [0, 1, 2]
     assert unseen["group_offsets_unseen_more"] == 2
     assert row_fields([], gaps[:2])["group_offsets_unseen_more"] == 0
+
+
+def test_what_the_plans_own_outcome_leaves_without_an_offset_is_named_first() -> None:
+    other = [held(group=f"a{n:02}", outcomes=("commit", "abort")) for n in range(MOST_NAMED)]
+    own = held(group="z", outcomes=("commit", "abort"), pending_offset=None, pending_deleted=True)
+    assert (own.without[0], other[0].without) == ("commit", ["abort"])
+    assert row_fields([*other, own], ())["group_offsets"][0]["group"] == "z"
 
 
 def test_a_group_is_counted_from_the_newest_position_that_it_had() -> None:

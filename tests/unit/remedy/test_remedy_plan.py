@@ -91,12 +91,12 @@ def test_what_cannot_be_judged_is_no_refusal() -> None:
     unknown = judged("unknown", 7)
     evidence = (Reason("earlier-unclear"), Reason("no-rule"))
     told = replace(unknown, verdict=replace(unknown.verdict, rule="no-rule", evidence=evidence))
-    error = refusal(told, Reason("seen-once"), "t:0")
+    error = refusal(told, Reason("seen-once"), 2, "t:0")
     assert isinstance(error, IncompleteError)
     why = "it was looked at only once"
     assert (error.what, error.where) == (f"{why} (no rule fits what was seen)", "t:0")
-    assert refusal(unknown, Reason("seen-once")).what == why
-    refused = refusal(judged("open", 7), Reason("may-be-alive", {"name": "pay"}), "t:0")
+    assert refusal(unknown, Reason("seen-once"), 2).what == why
+    refused = refusal(judged("open", 7), Reason("may-be-alive", {"name": "pay"}), 2, "t:0")
     assert isinstance(refused, RefusedError)
     assert (refused.what, refused.where) == ("pay may be alive", "t:0")
 

@@ -12,6 +12,7 @@ from recovery.values import replace
 
 ONE = Committable("etl-0-7", 40, 3, 7, "to-kafka: Committer")
 P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)
+OFFSETS = TopicPartition("__consumer_offsets", 3)
 WHOLE = Written(10, 5, 14, "abort", ended_at=1_000)
 
 
@@ -37,6 +38,14 @@ WHOLE = Written(10, 5, 14, "abort", ended_at=1_000)
                 "and epoch; 20 of its records are in out:0, out:1"
             ),
         ),
+        ({P0: WHOLE, OFFSETS: WHOLE}, [P0, OFFSETS], [], "offsets of groups were in it"),
+        ({P0: WHOLE}, [P0, OFFSETS], [], "its application may read that input again"),
+        (
+            {P0: WHOLE, OFFSETS: replace(WHOLE, outcome=None)},  # still pending there
+            [P0, OFFSETS],
+            [],
+            "no abort marker follows its records in __consumer_offsets:3",
+        ),
         ({P0: replace(WHOLE, outcome=None)}, [P0], [], "no abort marker follows"),
         ({P0: replace(WHOLE, outcome="commit")}, [P0], [], "no abort marker follows"),
         ({P0: replace(WHOLE, behind=1)}, [P0], [], "belong to more than one transaction"),
@@ -48,8 +57,15 @@ def test_what_can_be_salvaged(
     topics: Sequence[str],
     words: str | None,
 ) -> None:
-    why = refused(pieces, recorded, topics)
+    why = refused(pieces, recorded, topics, by_flink=True)
     assert why is None if words is None else why is not None and words in why[0]
+
+
+def test_without_a_checkpoint_offsets_of_groups_are_not_excluded_by_the_names_of_topics() -> None:
+    assert refused({P0: WHOLE}, [P0], [], by_flink=False) is None
+    why = refused({P0: WHOLE}, [], ["out"], by_flink=False)
+    assert why is not None
+    assert "whether offsets of groups were in it is not known" in why[0]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ LIVE = {
     "last_members": [],
 }
 RUNS = GroupStepRow(action="look-at-members")
+NEW_START = GroupStepRow(action="choose-start", partition="invoices:0")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,21 @@ RUNS = GroupStepRow(action="look-at-members")
             {"verdict": "nothing-committed", "about": [], "partitions": [], "next": []},
             "NOTHING COMMITTED  where it reads, Kafka does not know",
             "where it keeps its offsets",
+        ),
+        (
+            {"verdict": "out-of-range", "about": ["invoices:0"], "next": [NEW_START]},
+            "OUT OF RANGE  its offset is not in the log of invoices:0",
+            "--to-offset N sets it (from 0 to 21); a member that starts now goes",
+        ),
+        (
+            {"partitions": [where(0, 10, 21, 21, pending=True, pending_offset=15)]},
+            "NOT MOVING  nobody runs it",
+            "committed 10, 15 pending LSO 21",
+        ),
+        (
+            {"partitions": [where(0, 10, 21, 21, pending=True)]},
+            "NOT MOVING  nobody runs it",
+            "committed 10, a newer one pending LSO 21",
         ),
         (
             {"since_unseen": "grant READ", "partitions": [where(0, 1, 2, 2, since=None)]},

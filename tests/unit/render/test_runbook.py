@@ -241,15 +241,59 @@ def test_what_was_not_seen_comes_first_and_offers_nothing() -> None:
 
 
 def test_a_stray_of_a_live_id_is_escalated_and_an_open_one_left_alone() -> None:
-    stray = row("orphan", "wait", "a", rule="stray-of-a-live-id", transactional_id="sender")
+    stray = row(
+        "orphan",
+        "wait",
+        "a",
+        rule="stray-of-a-live-id",
+        transactional_id="sender",
+        ends=waits_for("sender"),
+    )
     live = row("open", "wait", "b", transactional_id="sender", ends_at=NOW)
     sections = told(stray, live)
     assert "until 2023-11-14 22:13Z, when its coordinator aborts it" in sections["Leave alone"]
     assert "`a:3`" in sections["Escalate"]
-    assert (
-        "comes after that id's own transaction" in sections["Order across the partitions of one id"]
-    )
+    order = sections["Order across the partitions of one id"]
+    assert "comes after that id's own transaction" in order
+    assert order.index("`b:3`") < order.index("`a:3`")
     assert "Safe now" not in sections
+
+
+def waits_for(name: str) -> EndsRow:
+    left = OtherwiseRow(code="wait-for-id", data={"transactional_id": name})
+    return EndsRow(way="id-at-work", next=None, if_you_know=[], otherwise=left)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "action"), [("orphan", "wait"), ("marker-lost", "resolve"), ("unknown", "none")]
+)
+def test_what_waits_for_its_id_comes_after_it(verdict: str, action: str) -> None:
+    more = {"transactional_id": "sender", "rule": "history-compacted"}
+    first = row("overdue", "fence", "b", transactional_id="sender")
+    sections = told(row(verdict, action, "a", ends=waits_for("sender"), **more), first)
+    order = sections["Order across the partitions of one id"]
+    assert order.index("`b:3`") < order.index("`a:3`")
+    assert "What waits for an id that is open elsewhere comes after" in order
+
+
+def test_an_id_has_one_page_however_many_rows_it_has_and_the_rest_is_counted() -> None:
+    way = WayRow(action="fence", knows="owner-gone", outcome=None, argv=[], command="x")
+    left = OtherwiseRow(code="wait-for-owner", data={})
+    ends = EndsRow(way="within-limits", next=None, if_you_know=[way], otherwise=left)
+    names = ["twice", *("id-" + str(n) for n in range(25)), "twice"]
+    rows = [
+        page_row(
+            topic=None,
+            partition=None,
+            held_by=hanging(
+                "open", "wait", topic=None, partition=None, transactional_id=name, ends=ends
+            ),
+        )
+        for name in names
+    ]
+    left_alone = told(*rows)["Leave alone"]
+    assert left_alone.count("--transactional-id=twice") == 1
+    assert "and 6 more" in left_alone
 
 
 def test_what_looks_like_flinks_is_lost_at_the_deadline_that_is_waited_for() -> None:
