@@ -14,7 +14,7 @@ import anyio
 import pytest
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp_types import CallToolResult, Tool
+from mcp_types import CallToolResult, TextContent, Tool
 
 from docs.generate_schemas import schema
 from eoctl.cli.agent.fitting import MOST
@@ -57,6 +57,13 @@ def called(
     return found
 
 
+def said(answer: CallToolResult, number: int = 0) -> str:
+    """The text of one of an answer's parts."""
+    part = answer.content[number]
+    assert isinstance(part, TextContent)
+    return part.text
+
+
 @pytest.fixture(scope="module")
 def orphan(lab1: Lab) -> GroundTruth:
     return break_(lab1, "orphan", hold=False)[0]
@@ -82,9 +89,9 @@ def test_every_tool_answers_what_its_command_prints_and_only_looks(
         found = answer.structured_content
         assert not answer.is_error, answer
         assert found["untrusted"] == UNTRUSTED
-        assert UNTRUSTED in answer.content[0].text
-        assert json.loads(answer.content[1].text) == found
-        assert answer.content[1].text.isascii()
+        assert UNTRUSTED in said(answer)
+        assert json.loads(said(answer, 1)) == found
+        assert said(answer, 1).isascii()
         assert len(answer.model_dump_json(by_alias=True)) <= MOST, name
         assert "value " not in str(found), "the lab's records have such values"
     [held] = answers["why"].structured_content["rows"]
@@ -127,7 +134,7 @@ def test_a_long_answer_is_cut_and_says_so() -> None:
     [error] = found["errors"]
     of = len(eoctl("explain", "-o", "json").rows)
     assert error["detail"].startswith(f"shown: {len(found['rows'])} of {of} rows;")
-    assert "incomplete" in answer.content[0].text
+    assert "incomplete" in said(answer)
 
 
 BAD: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
@@ -146,9 +153,9 @@ def test_a_refusal_is_one_sentence(name: str) -> None:
     tool, given, says = BAD[name]
     answer = called({tool: given})[tool]
     assert answer.is_error
-    assert answer.content[0].text.startswith("eoctl: ")
-    assert says in answer.content[0].text
-    assert "Traceback" not in answer.content[0].text
+    assert said(answer).startswith("eoctl: ")
+    assert says in said(answer)
+    assert "Traceback" not in said(answer)
 
 
 def test_a_call_ends_with_its_time(orphan: GroundTruth, relay: Relay, tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ class LargeFeed:
     """Posts one frame at once; more with `again`."""
 
     replay = True
+    web = False
     label = ""
     ascii_only = False
     next_look: int | None = None

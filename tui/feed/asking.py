@@ -53,9 +53,11 @@ class Feed(Protocol):
     label: in words, if the source is not a live cluster. ascii_only: the terminal shows no other
     characters. waiting: says what is awaited before the first answer. next_look: when the cluster
     is asked next, epoch ms; None during a round, and for a source that asks nothing on its own.
+    web: shown in a browser, where nothing of this host is: no file, no job, no other cluster.
     """
 
     replay: bool
+    web: bool
     label: str
     ascii_only: bool
     interval: float
@@ -84,7 +86,9 @@ class AskingFeed:
     """
 
     replay = False
+    web = False
     label = ""
+    least_share = LEAST_SHARE
 
     def __init__(self, interval: float, *, ascii_only: bool) -> None:
         self.interval = interval
@@ -206,7 +210,7 @@ class AskingFeed:
         async def look() -> "Round":
             self.next_look, begin = None, now_ms()
             finished = await collection.look(wants())
-            pause = max(self.interval, finished.cost * LEAST_SHARE)
+            pause = max(self.interval, finished.cost * self.least_share)
             self.next_look = begin + int(pause * 1000)
             return finished
 
@@ -253,7 +257,7 @@ class AskingFeed:
             woken.clear()
             begin = time.monotonic()
             finished: Round = await ask()  # type: ignore[misc]
-            least = finished.cost * LEAST_SHARE
+            least = finished.cost * self.least_share
             pause = max(self.interval, least)
             took = time.monotonic() - begin
             done(finished, max(took, pause))

@@ -85,6 +85,7 @@ class LiveCollection:
     _commits: dict[str, Answer] = field(default_factory=dict)
     _looking: Session | None = None
     _judging: Session | None = None
+    _paging: Session | None = None
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -130,6 +131,25 @@ class LiveCollection:
 
         return await _round(self._judging, use)
 
+    async def pages(self, several: Sequence[Wants]) -> tuple[list[Parts], float]:
+        """Return the pages that each of several viewers wants, and their cost.
+
+        Where one cannot be answered its parts are why; the others are not disturbed.
+        """
+        if self._paging is None:
+            self._paging = Session(self.context, self.seconds + self.pause)
+
+        async def use(cluster: Cluster) -> Parts:
+            source = Live(cluster, often=True)
+            asked = (_page(source, self.context, self.settings, self.pause, w) for w in several)
+            return {"of": await asyncio.gather(*asked)}
+
+        finished = await _round(self._paging, use)
+        failed: Parts = {"problem": finished.problem, "problem_of": "judge"}
+        found = finished.parts.get("of", [failed] * len(several))
+        assert isinstance(found, list)
+        return found, finished.cost
+
     async def keep(self, wants: Wants) -> Round:
         """Return plans, journal and jobs of this host."""
         return await asyncio.to_thread(_host_round, wants)
@@ -152,7 +172,7 @@ class LiveCollection:
 
     def close(self) -> None:
         """Close every connection."""
-        for session in (self._looking, self._judging):
+        for session in (self._looking, self._judging, self._paging):
             if session is not None:
                 session.close()
 
@@ -283,7 +303,39 @@ async def _judged(
     cluster: Cluster | None = None,
 ) -> Parts:
     """Return verdicts and pages. cluster: None for a bundle, which has no records."""
-    jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, pause)]
+    parts: Parts = {}
+    for more in await asyncio.gather(
+        _verdicts(source, context, settings, pause),
+        _pages(source, context, settings, pause, wants, cluster),
+    ):
+        parts |= more
+    return parts
+
+
+async def _page(
+    source: Live, context: Context, settings: Settings, pause: float, wants: Wants
+) -> Parts:
+    """Return one viewer's pages and log, or the problem with them."""
+    try:
+        parts = await _pages(source, context, settings, pause, wants, source.cluster)
+        if wants.strip is not None:
+            found = await strip(source.cluster, wants.strip)
+            parts |= {"strip": found, "strip_about": wants.strip}
+    except EoctlError as error:
+        return {"problem": error.sentence, "problem_of": "judge"}
+    return parts
+
+
+async def _pages(
+    source: Source,
+    context: Context,
+    settings: Settings,
+    pause: float,
+    wants: Wants,
+    cluster: Cluster | None = None,
+) -> Parts:
+    """Return the pages that a screen wants. cluster: None for a bundle, which has no records."""
+    jobs: list[Awaitable[Parts]] = []
     if wants.why is not None:
         jobs.append(_why(source, context, settings, pause, wants.why))
     if wants.history is not None:
