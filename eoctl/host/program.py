@@ -1,7 +1,6 @@
 """eoctl itself as a program: how it is started again, and whether it is the one-file kind."""
 
 import sys
-from importlib.resources import files
 from pathlib import Path
 
 ONE_FILE = bool(getattr(sys, "frozen", False))
@@ -15,6 +14,6 @@ def itself() -> list[str]:
 
 def shipped(folder: str) -> Path:
     """Return where pages are: in the wheel beside the code, in a checkout among the docs."""
-    package = Path(str(files("eoctl")))
+    package = Path(__file__).parents[1]
     beside = package / folder
     return beside if beside.is_dir() else package.parent / "docs" / folder

@@ -58,7 +58,10 @@ class SharedFeed(LiveFeed):
 
     def wanted(self) -> None:
         """Ask at once for what a viewer wants."""
-        self._wanted = {"producers": any(s.wants.get("producers") for s in self.seats)}
+        producers = any(s.wants.get("producers") for s in self.seats)
+        if producers and not self._wanted.get("producers"):
+            self._call(self._set_woken)
+        self._wanted = {"producers": producers}
         for event in self._called:
             self._call(event.set)
 

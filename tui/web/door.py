@@ -9,6 +9,7 @@ from eoctl.operations.watch.endpoint import is_loopback, parse_address
 from recovery.errors import RefusedError, UsageError
 from recovery.values import Value
 
+_SCHEMES = ("http", "https")
 WEBSOCKET = "ws"
 """The path of the connection, after the token."""
 
@@ -64,13 +65,11 @@ class Listening(Value):
         """Return the door of what listens on this port, with a new token."""
         token = secrets.token_urlsafe(32)
         if self.url is not None:
-            parts = urlsplit(self.url)
-            return Door(frozenset({f"{parts.scheme}://{parts.netloc}".lower()}), token, self.proxy)
+            return Door(frozenset({origin_of(self.url)}), token, self.proxy)
         host = f"[{self.host}]" if ":" in self.host else self.host
         names = {host, "localhost"} if is_loopback(self.host) else {host}
-        standard = {"http": 80, "https": 443}[self.scheme]
-        shown = "" if port == standard else f":{port}"
-        return Door(frozenset(f"{self.scheme}://{n}{shown}" for n in names), token, self.proxy)
+        origins = frozenset(origin_of(f"{self.scheme}://{name}:{port}") for name in names)
+        return Door(origins, token, self.proxy)
 
     def address(self, door: Door, port: int) -> str:
         """Return the address that people open."""
@@ -78,6 +77,17 @@ class Listening(Value):
             return f"{self.url.rstrip('/')}/{door.token}/"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{port}/{door.token}/"
+
+
+def origin_of(url: str) -> str:
+    """Return SCHEME://HOST[:PORT] as browsers write it: small letters, no port of the scheme's own.
+
+    >>> origin_of("https://Dash.example:443/")
+    'https://dash.example'
+    """
+    parts = urlsplit(url.lower())
+    own = {"http": ":80", "https": ":443"}.get(parts.scheme, "")
+    return f"{parts.scheme}://{parts.netloc.removesuffix(own)}"
 
 
 def listening(given: Mapping[str, str | None]) -> Listening:
@@ -95,7 +105,7 @@ def listening(given: Mapping[str, str | None]) -> Listening:
         raise UsageError("how do browsers reach the proxy?", where="--proxy", remedy=remedy)
     if url is not None and urlsplit(url).path not in ("", "/"):
         raise UsageError("a path is not supported", where="--url", remedy="https://NAME/")
-    if url is not None and not urlsplit(url).netloc:
+    if url is not None and (not urlsplit(url).netloc or urlsplit(url).scheme not in _SCHEMES):
         raise UsageError(f"{url!r} is no address", where="--url", remedy="https://NAME/")
     if is_loopback(host):
         return Listening(host, port, certificate, key, proxy, url)
