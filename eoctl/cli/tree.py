@@ -327,7 +327,7 @@ TREE = Branch(
             extra="exporter",
         ),
         "tui": Leaf(
-            "tui:tui",
+            "watch.tui:tui",
             "the dashboard: all of this on one screen, all day",
             "eoctl tui --context prod",
         ),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from eoctl.cli.commands.tui_web import interval_seconds, refuse_theme, tui_web
+from eoctl.cli.commands.watch.tui_web import interval_seconds, refuse_theme, tui_web
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, option
 from eoctl.cli.progress import note
