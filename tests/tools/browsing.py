@@ -88,8 +88,10 @@ class Tab:
             letter, modifiers = key, 0
             if key.startswith("ctrl+"):
                 letter, modifiers = key[-1], CTRL
-            own = (ord(letter.upper()) if letter.isalnum() else 0, letter)
-            code, text = KEYS.get(letter, own)
+            if letter in KEYS:
+                code, text = KEYS[letter]
+            else:
+                code, text = ord(letter.upper()) if letter.isalnum() else 0, letter
             given = {"key": letter, "windowsVirtualKeyCode": code, "modifiers": modifiers}
             if text and not modifiers:
                 given["text"] = text

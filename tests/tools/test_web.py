@@ -348,6 +348,7 @@ def test_a_lost_connection_is_said_and_made_again(tab: Tab) -> None:
         tab.press("q")
         tab.until(lambda: "has ended" in tab.says)
         tab.press("a")
+        tab.until(lambda: not tab.says)
         tab.shows("Findings")
     tab.until(lambda: "Connection lost" in tab.says)
     wire.close()

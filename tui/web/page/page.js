@@ -63,5 +63,5 @@ term.parser.registerOscHandler(52, (data) => {
   return true;
 });
 addEventListener("resize", () => fit.fit());
-addEventListener("keydown", () => { if (ended) connect(); });
+addEventListener("keydown", () => { if (ended) connect(); }, true); // before the terminal, which keeps its keys
 connect();
