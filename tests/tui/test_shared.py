@@ -40,8 +40,9 @@ class Asked(LiveCollection):
 
     async def pages(self, several: Sequence[Wants]) -> tuple[list[Parts], float]:
         self.asked.append(tuple(w.why for w in several))
-        pages = [{"why": Answer("why", None, now_ms(), []), "why_about": w.why} for w in several]
-        return [*pages], 0.001
+        answer = Answer("why", None, now_ms(), [])
+        pages: list[Parts] = [{"why": answer, "why_about": w.why} for w in several]
+        return pages, 0.001
 
     async def examine(self, about: str) -> Round:
         self.asked.append(f"doctor {about}")
