@@ -9,7 +9,8 @@ from textual._xterm_parser import XTermParser
 from textual.driver import Driver
 from textual.geometry import Size
 
-ESCAPE_SECONDS = 0.1  # after a lone ESC: what comes later is no part of its sequence
+ESCAPE = "\x1b"
+ESCAPE_SECONDS = 0.1  # what comes later is no part of a sequence that was begun
 MOST_WAITING = 4 << 20  # characters that a slow browser may lag behind
 
 BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?1000h\x1b[?1003h\x1b[?1006h\x1b[?2004h"
@@ -75,7 +76,10 @@ class PageDriver(Driver):
         self.resized(*(self._size or (80, 24)))
 
     def typed(self, text: str) -> None:
-        """Take keys and the mouse, as a terminal writes them."""
+        """Take keys and the mouse, as a terminal writes them: a message is one or more, all whole."""
+        if text == ESCAPE:  # alone: no begin of what comes in the next message
+            self.process_message(events.Key("escape", text))
+            return
         for event in self._parser.feed(text):
             self.process_message(event)
         self._loop.call_later(ESCAPE_SECONDS, self._tick)
