@@ -76,7 +76,7 @@ class PageDriver(Driver):
         self.resized(*(self._size or (80, 24)))
 
     def typed(self, text: str) -> None:
-        """Take keys and the mouse, as a terminal writes them: a message is one or more, all whole."""
+        """Take keys and the mouse, as a terminal writes them; each message has complete ones."""
         if text == ESCAPE:  # alone: no begin of what comes in the next message
             self.process_message(events.Key("escape", text))
             return
