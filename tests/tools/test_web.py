@@ -284,7 +284,8 @@ def test_in_a_browser_with_keys_and_mouse(
     tab.press("Escape", "?")
     tab.shows("Keys on")
     tab.press("Escape")
-    tab.click("Over")
+    tab.until(lambda: "Keys on" not in tab.screen and "1 Over" in tab.screen)
+    tab.click("1 Over")
     tab.shows("Findings")
 
 
