@@ -133,7 +133,7 @@ def test_a_long_answer_is_cut_and_says_so() -> None:
     assert not found["complete"]
     [error] = found["errors"]
     of = len(eoctl("explain", "-o", "json").rows)
-    assert error["detail"].startswith(f"shown: {len(found['rows'])} of {of} rows;")
+    assert error["detail"].startswith(f"shown: the first {len(found['rows'])} of {of} rows, ")
     assert "incomplete" in said(answer)
 
 

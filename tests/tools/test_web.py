@@ -112,7 +112,7 @@ REFUSED: Mapping[str, tuple[tuple[str, ...], int, str]] = {
         2,
         "how do browsers reach",
     ),
-    "an address with a path": (("--url", "https://x/y"), 2, "a path is not supported"),
+    "an address with a path": (("--url", "https://x/y"), 2, "is no SCHEME://NAME"),
     "a port that is taken": (("--listen", "127.0.0.1:TAKEN"), 2, "cannot listen there"),
     "a recording": (("--replay", "x"), 2, "shows a live cluster"),
 }
@@ -141,6 +141,7 @@ def plain() -> Iterator[str]:
 
 TURNED_AWAY: Mapping[str, tuple[str, Mapping[str, str], int]] = {
     "no token": ("/", {}, 404),
+    "no text": ("/%ed%b2%80\x80/", {}, 404),
     "another token": ("/TOKENx/", {}, 404),
     "a token's beginning": ("/TOK/", {}, 404),
     "another file": ("/TOKEN/server.py", {}, 404),
@@ -245,7 +246,20 @@ def let_in(address: str) -> None:
     pytest.fail("there is no room")
 
 
-ODD = ("", "x", "[]", "{}", '{"size": "x"}', '{"size": [1, 1]}', '{"size": [100000, 9]}')
+SIZE = json.dumps({"keys": "\x1b[48;20000;20000;200000;200000t"})
+PASTE = json.dumps({"keys": "\x1b[200~" + "x" * 9000})
+ODD = (
+    "",
+    "[" * 16000,
+    SIZE,
+    PASTE,
+    "x",
+    "[]",
+    "{}",
+    '{"size": "x"}',
+    '{"size": [1, 1]}',
+    '{"size": [100000, 9]}',
+)
 
 
 @pytest.mark.parametrize("first", ODD)

@@ -215,12 +215,15 @@ class AskingFeed:
             return finished
 
         try:
-            await asyncio.gather(
+            rounds = [
                 self._rounds(look, lambda *r: done("look", *r)),
                 self._rounds(lambda: collection.judge(wants()), lambda *r: done("judge", *r)),
-                self._rounds(lambda: collection.keep(wants()), lambda *r: done("keep", *r)),
                 self._examine(collection, lambda finished: done("examine", finished, None)),
-            )
+            ]
+            if not self.web:  # plans, journal and jobs are of this host
+                keep = lambda: collection.keep(wants())  # noqa: E731
+                rounds.append(self._rounds(keep, lambda *r: done("keep", *r)))
+            await asyncio.gather(*rounds)
         finally:
             collection.close()
 
@@ -246,6 +249,10 @@ class AskingFeed:
                 done(await collection.commits(group))
                 await asyncio.sleep(0.3)
 
+    def _rest(self, least: float) -> float:
+        """Return for how long (s) no key ends a pause. least: what the round's cost asks for."""
+        return 0.3
+
     async def _rounds(
         self,
         ask: Callable[[], "asyncio.Future[Round] | object"],
@@ -261,8 +268,8 @@ class AskingFeed:
             pause = max(self.interval, least)
             took = time.monotonic() - begin
             done(finished, max(took, pause))
-            # an impatient key may end the pause early, but never twice a second
-            await asyncio.sleep(min(0.3, pause))
+            # an impatient key may end the pause early, but never this part of it
+            await asyncio.sleep(min(self._rest(least), pause))
             while True:
                 left = None if self._paused else max(0.0, begin + pause - time.monotonic())
                 try:

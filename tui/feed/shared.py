@@ -2,19 +2,21 @@
 
 What all screens show is asked in the rounds of AskingFeed; the pages that viewers open are asked
 in one more, for all of them at once. However many look, and whatever they press, each of the three
-kinds takes at most a thirtieth of the time, and nothing is asked while nobody looks.
+kinds takes at most a thirtieth of the time. What is asked once (doctor, growth, commits) comes on
+top: one question at a time, for all who have it, then nothing for as long as it took. Nothing is
+asked while nobody looks.
 """
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from recovery.values import replace
-from tui.feed.asking import LEAST_SHARE, LiveFeed, Post
+from tui.feed.asking import LEAST_SHARE, LiveFeed, Post, why_it_ended
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.collection import Collection, LiveCollection, Parts
-    from eoctl.operations.dashboard.snapshot import Round
     from tui.feed.frame import Builder, Frame
 
 PAGES = ("why", "history", "strip")
@@ -24,10 +26,14 @@ AT_LEAST = 0.5  # seconds between two rounds of pages, however impatient the vie
 
 
 class SharedFeed(LiveFeed):
-    """The feed of all viewers of one context. Make a Seat for each."""
+    """The feed of all viewers of one context. Make a Seat for each.
+
+    on_end: called in the feed's thread when it ends. error: what ended it, if not `stop`.
+    """
 
     web = True
     least_share = LEAST_SHARE * 3 // 2  # of three kinds of rounds: 10% together, as of two
+    error: BaseException | None = None
 
     def __init__(self, *given: object, **named: object) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
@@ -35,6 +41,7 @@ class SharedFeed(LiveFeed):
         self._builder: Builder | None = None
         self._newest: Frame | str | None = None
         self._called: list[asyncio.Event] = []
+        self.on_end: Callable[[], object] = lambda: None
 
     def collection(self) -> "Collection":
         from tui.feed.frame import Builder
@@ -70,19 +77,43 @@ class SharedFeed(LiveFeed):
         for seat in self.seats:
             seat.give(news, self._builder)
 
+    def hand_to(self, seat: "Seat") -> None:
+        """Give a viewer the newest frame again: its pages changed. Any thread may call."""
+        if self._newest is not None:
+            seat.give(self._newest, self._builder)
+
+    def _rest(self, least: float) -> float:
+        """Return the complete pause: no viewer's key makes the others' cluster pay more."""
+        return max(AT_LEAST, least)
+
+    async def _collect(self, post: Post) -> None:
+        try:
+            await super()._collect(post)
+        except Exception as error:
+            self.error = error
+            raise
+        finally:
+            self.on_end()
+
     async def _examine(self, collection: "Collection", done: object) -> None:
         """Ask for the viewers' pages, for as long as the feed runs."""
         from eoctl.operations.dashboard.collection import LiveCollection
 
         assert isinstance(collection, LiveCollection)
+        await asyncio.gather(
+            self._whenever(lambda: self._ask_pages(collection), self.least_share),
+            self._whenever(lambda: self._ask_once(collection), 1),
+        )
+
+    async def _whenever(self, ask: Callable[[], Awaitable[float]], share: int) -> None:
+        """Ask when a viewer calls and once an interval, then pause for `share` times the cost."""
         called = asyncio.Event()
         self._called.append(called)
         while True:
             called.clear()
             begun = time.monotonic()
-            cost = await self._ask_once(collection) + await self._ask_pages(collection)
-            least = max(AT_LEAST, cost * self.least_share)
-            await asyncio.sleep(least)
+            cost = await ask()
+            await asyncio.sleep(max(AT_LEAST, cost * share))
             left = max(0.0, begun + self.interval - time.monotonic())
             try:
                 async with asyncio.timeout(None if self._paused else left):
@@ -101,39 +132,54 @@ class SharedFeed(LiveFeed):
         if not wants:
             return 0.0
         answers, cost = await collection.pages([*wants])
-        for seats, parts in zip(wants.values(), answers, strict=True):
+        for (asked, seats), parts in zip(wants.items(), answers, strict=True):
             for seat in seats:
-                self._add(seat, parts)
+                if all(seat.wants.get(k) == getattr(asked, k) for k in PAGES):
+                    self._add(seat, parts)
         return cost
 
     async def _ask_once(self, collection: "LiveCollection") -> float:
-        """Ask what is asked only when a screen opens; return the cost."""
-        cost = 0.0
-        for seat in self.seats:
-            for name in ASKED_ONCE:
-                about = seat.due.pop(name, None)
-                if about is not None:
-                    finished = await _asked(collection, name, about)
-                    cost += finished.cost
-                    self._add(seat, finished.parts)
-        return cost
+        """Ask one of the questions that a screen asks when it opens; return how long it took."""
+        waiting = [seat for seat in self.seats if seat.due]
+        if not waiting:
+            return 0.0
+        first = min(waiting, key=lambda seat: seat.served)
+        name, about = next(iter([*first.due.items()]))
+        seats = [s for s in self.seats if s.due.get(name) == about]
+        for seat in seats:
+            seat.due.pop(name, None)
+            seat.served = time.monotonic()
+        begun = time.monotonic()
+        parts = await _asked(collection, name, about)
+        for seat in seats:
+            self._add(seat, parts)
+        for event in self._called:  # the next question need not wait for an interval
+            event.set()
+        return time.monotonic() - begun
 
     def _add(self, seat: "Seat", parts: "Parts") -> None:
         seat.parts = {**seat.parts, "problem": None, "problem_of": None, **parts}
-        if self._newest is not None:
-            seat.give(self._newest, self._builder)
+        self.hand_to(seat)
 
 
-async def _asked(collection: "LiveCollection", name: str, about: object) -> "Round":
-    if name == "doctor":
-        return await collection.examine(str(about))
-    if name == "commits":
-        return await collection.commits(str(about))
-    return await collection.count(about)  # type: ignore[arg-type]
+async def _asked(collection: "LiveCollection", name: str, about: object) -> "Parts":
+    """Return what was found; an error is this page's problem, and not the feed's end."""
+    from eoctl.operations.dashboard.collection import problem_with
+
+    asks = {"doctor": collection.examine, "commits": collection.commits}
+    try:
+        finished = await asks.get(name, collection.count)(about)  # type: ignore[operator]
+    except Exception as error:
+        return problem_with(error)
+    problem = {} if finished.problem is None else {"problem": finished.problem}
+    return {**finished.parts, **problem, "problem_of": "judge"}
 
 
 class Seat:
-    """One viewer's feed. wants: fields of Wants; due: those to be asked once; parts: its pages."""
+    """One viewer's feed. wants: fields of Wants; due: those to be asked once; parts: its pages.
+
+    served: when something of `due` was last asked for it, by a clock that only runs (s).
+    """
 
     replay = False
     web = True
@@ -145,6 +191,7 @@ class Seat:
         self.ascii_only = shared.ascii_only
         self.wants: dict[str, object] = {}
         self.due: dict[str, object] = {}
+        self.served = 0.0
         self.parts: Parts = {}
 
     @property
@@ -180,8 +227,11 @@ class Seat:
         if parts.get("problem") is None or news.snapshot.problem is not None:
             parts.pop("problem", None)
             parts.pop("problem_of", None)
-        own = replace(news.snapshot, **parts)  # type: ignore[arg-type]
-        self._post(builder.of_viewer(news, own))
+        try:
+            own = replace(news.snapshot, **parts)  # type: ignore[arg-type]
+            self._post(builder.of_viewer(news, own))
+        except Exception as error:  # this viewer's alone
+            self._post(why_it_ended(error))
 
     def want(self, **changes: object) -> None:
         """Ask at once for what only this screen needs: nothing of the host, whatever is wanted."""
@@ -189,6 +239,9 @@ class Seat:
         new = {k: v for k, v in asked.items() if self.wants.get(k) != v}
         if new:
             self.wants = {**self.wants, **new}
+            if self.parts.get("problem") and new.keys() != {"producers"}:
+                self.parts = {**self.parts, "problem": None, "problem_of": None}
+                self._shared.hand_to(self)
             self.due |= {k: v for k, v in new.items() if k in ASKED_ONCE and v is not None}
             self._shared.wanted()
 

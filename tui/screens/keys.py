@@ -149,7 +149,7 @@ KEYS: tuple[Key, ...] = (
     Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
     Key(("c",), "c", "copy", "copy the underlined cell, or a finding's command", "copied", "copy"),
     Key(("ctrl+s",), "ctrl+s", "write", "write what is shown to a file", "all", "write"),
-    Key(("p",), "p", "pause", "pause: nothing is asked, nothing moves", "all", "pause"),
+    Key(("p",), "p", "pause", "pause: nothing moves", "all", "pause"),
     Key(("r",), "r", "refresh", "ask the cluster now", "all", "refresh"),
     Key(("plus", "equals_sign"), "+", "interval(1)", "ask less often", on_host=True),
     Key(("minus",), "-", "interval(-1)", "ask more often", on_host=True),

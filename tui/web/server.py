@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from sys import stderr, stdout
@@ -23,8 +24,11 @@ from tui.web.viewer import WebDashboard
 
 MOST_VIEWERS = 8
 FIRST_SECONDS = 10.0  # until a browser says how large its terminal is
-MOST_BYTES = 64 << 10  # of one message from a browser
-AGAIN, TOO_SLOW = 1013, 1008  # why a connection is closed: later there may be room; it lags behind
+MOST_BYTES = 16 << 10  # of one message from a browser
+RESIZED_SECONDS = 0.1  # until it is heard again: all is drawn anew
+A_SECOND = 4 << 10  # characters that are taken from one browser: what is more waits in it
+AGAIN, TOO_SLOW, FAILED = 1013, 1008, 1011
+"""Why a connection is closed: later there may be room; it lags behind; an error of eoctl's."""
 LEAST, MOST = (20, 5), (500, 200)  # cells of a terminal
 
 PAGES = {
@@ -78,19 +82,22 @@ class House:
 
     async def serve(self, connection: ServerConnection) -> None:
         """Serve one viewer until the browser or the dashboard ends."""
+        with suppress(ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                size = size_of(message_of(await connection.recv())) or (80, 24)
+            await self._seated(connection, size)
+
+    async def _seated(self, connection: ServerConnection, size: tuple[int, int]) -> None:
         if len(self.viewers) >= MOST_VIEWERS:
             await connection.close(AGAIN, f"{MOST_VIEWERS} people look already")
             return
         self.viewers.add(connection)
         try:
-            with suppress(ConnectionClosed, TimeoutError):
-                await self._view(connection)
+            await self._view(connection, size)
         finally:
             self.viewers.discard(connection)
 
-    async def _view(self, connection: ServerConnection) -> None:
-        async with asyncio.timeout(FIRST_SECONDS):
-            size = size_of(message_of(await connection.recv())) or (80, 24)
+    async def _view(self, connection: ServerConnection, size: tuple[int, int]) -> None:
         outlet = Outlet()
         app = WebDashboard(Seat(self.feed), outlet, theme=self.theme)
         sides = [
@@ -105,7 +112,12 @@ class House:
         for task in (running, *sides):
             task.cancel()
         await asyncio.gather(running, *sides, return_exceptions=True)
-        await connection.close(TOO_SLOW if outlet.overrun else 1000, "ended")
+        if outlet.overrun:
+            await connection.close(TOO_SLOW, "this browser reads too slowly")
+        elif app.return_code == Exit.OK:
+            await connection.close(1000, "ended")
+        else:
+            await connection.close(FAILED, "the dashboard failed")
 
 
 def _response(status: int, kind: str, body: bytes) -> Response:
@@ -123,8 +135,10 @@ async def _read(connection: ServerConnection, app: WebDashboard) -> None:
             continue
         if isinstance(keys := message.get("keys"), str):
             terminal.typed(keys)
+            await asyncio.sleep(len(keys) / A_SECOND)
         elif (size := size_of(message)) is not None:
             terminal.resized(*size)
+            await asyncio.sleep(RESIZED_SECONDS)
 
 
 async def _write(connection: ServerConnection, outlet: Outlet) -> None:
@@ -137,7 +151,7 @@ def message_of(data: str | bytes) -> dict[str, Any]:
     """Return a message from a browser; empty if it is none."""
     try:
         message = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
 
@@ -153,8 +167,13 @@ def size_of(message: dict[str, Any]) -> tuple[int, int] | None:
 
 
 async def run(feed: SharedFeed, listening: Listening, theme: str, say: Say) -> None:
-    """Serve until cancelled. say: takes the address that people open. Raise UsageError."""
+    """Serve until cancelled, or the feed ends. say: takes the address that people open.
+
+    Raise UsageError, and what ended the feed.
+    """
     house = House(feed, theme)
+    ended = asyncio.Event()
+    feed.on_end = partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
     # each app would put a capture of its own in their place, and the last one leave it there
     with redirect_stdout(stdout), redirect_stderr(stderr):
         async with await _listening(house, listening) as server:
@@ -162,9 +181,11 @@ async def run(feed: SharedFeed, listening: Listening, theme: str, say: Say) -> N
             house.door = listening.door(port)
             say(listening.address(house.door, port))
             try:
-                await asyncio.get_running_loop().create_future()
+                await ended.wait()
             finally:
                 feed.stop()
+    if feed.error is not None:
+        raise feed.error
 
 
 async def _listening(house: House, listening: Listening) -> Server:

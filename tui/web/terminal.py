@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from textual import events
@@ -9,8 +11,8 @@ from textual._xterm_parser import XTermParser
 from textual.driver import Driver
 from textual.geometry import Size
 
-ESCAPE = "\x1b"
-ESCAPE_SECONDS = 0.1  # what comes later is no part of a sequence that was begun
+TYPED = (events.Key, events.MouseEvent, events.Paste)
+"""What a browser may say here: its size comes otherwise, within bounds."""
 MOST_WAITING = 4 << 20  # characters that a slow browser may lag behind
 
 BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?1000h\x1b[?1003h\x1b[?1006h\x1b[?2004h"
@@ -62,7 +64,6 @@ class PageDriver(Driver):
     def __init__(self, app: Any, **given: Any) -> None:
         super().__init__(app, **given)
         self._outlet: Outlet = app.outlet
-        self._parser = XTermParser()
 
     @property
     def is_web(self) -> bool:
@@ -76,17 +77,16 @@ class PageDriver(Driver):
         self.resized(*(self._size or (80, 24)))
 
     def typed(self, text: str) -> None:
-        """Take keys and the mouse, as a terminal writes them; each message has complete ones."""
-        if text == ESCAPE:  # alone: no begin of what comes in the next message
-            self.process_message(events.Key("escape", text))
-            return
-        for event in self._parser.feed(text):
-            self.process_message(event)
-        self._loop.call_later(ESCAPE_SECONDS, self._tick)
+        """Take keys and the mouse, as a terminal writes them; each message has complete ones.
 
-    def _tick(self) -> None:
-        for event in self._parser.tick():
-            self.process_message(event)
+        So nothing of a message is kept until the next one, whatever it begins.
+        """
+        parser = XTermParser()
+        parts = (text, "") if text else ()  # the empty one ends it
+        with suppress(ValueError, ArithmeticError):  # numbers that no terminal writes
+            for event in chain.from_iterable(map(parser.feed, parts)):
+                if isinstance(event, TYPED):
+                    self.process_message(event)
 
     def resized(self, width: int, height: int) -> None:
         size = Size(width, height)

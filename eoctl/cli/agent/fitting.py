@@ -14,16 +14,18 @@ Document = Mapping[str, object]
 def fitted(answer: Document, most: int = MOST - AROUND) -> Document:
     """Return the answer, with its longest lists cut from their ends if it has too many bytes.
 
-    What is cut is `complete: false` with an error that counts it: rows are worst first. Raise
-    IncompleteError if the rest is too long as well.
+    What is cut is `complete: false` with an error that counts it. Raise IncompleteError if one of
+    each is too long as well.
     """
     shown = dict(answer)
     while size(shown) > most:
-        lists = {key: v for key, v in shown.items() if isinstance(v, list) and v}
+        lists = {key: v for key, v in shown.items() if isinstance(v, list) and len(v) > 1}
         if not lists:
-            raise IncompleteError("the answer is too long", remedy="name a topic, a group or an id")
+            words = str(answer["schema"]).removeprefix("eoctl.").partition("/")[0].replace("-", " ")
+            remedy = f"a person can run eoctl {words} -o json"
+            raise IncompleteError(f"one row is longer than {most} bytes", remedy=remedy)
         longest = max(lists, key=lambda key: len(json_line(lists[key])))
-        shown[longest] = lists[longest][: len(lists[longest]) * 3 // 4]
+        shown[longest] = lists[longest][: max(1, len(lists[longest]) * 3 // 4)]
         shown |= {"complete": False, "cut": _cut(answer, shown)}
     if not (cut := shown.pop("cut", None)):
         return shown
@@ -34,11 +36,12 @@ def fitted(answer: Document, most: int = MOST - AROUND) -> Document:
 
 def _cut(answer: Document, shown: Document) -> Mapping[str, object]:
     parts = [
-        f"{len(shown[key])} of {len(whole)} {key}"  # type: ignore[arg-type]
+        f"the first {len(shown[key])} of {len(whole)} {key}"  # type: ignore[arg-type]
         for key, whole in answer.items()
         if isinstance(whole, list) and whole != shown[key]
     ]
-    detail = f"shown: {', '.join(parts)}; name a topic, a group or an id to see the rest"
+    order = "in the command's order, which need not begin with the worst"
+    detail = f"shown: {', '.join(parts)}, {order}; name a topic, a group or an id to see the rest"
     return ErrorRow(scope="answer", error="TOO_LONG", detail=detail).json_values()
 
 

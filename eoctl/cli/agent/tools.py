@@ -17,7 +17,7 @@ from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.doctor.doctor_answer import doctor, refuse_patterns
 from eoctl.operations.inspect import listing, offset_answers
 from eoctl.operations.inspect.lists import Scope
-from eoctl.render.doctor_words import names_notes
+from eoctl.render.doctor_words import login_notes, names_notes
 from eoctl.render.explain import entries, explained
 from eoctl.settings.context import Context
 from recovery.answers import Answer
@@ -141,7 +141,8 @@ async def _doctor(a: Asked) -> Answer:
     names: Sequence[str] = a.given.get("names", ())
     refuse_patterns(names)
     answer = await doctor(a.source, a.context, names)
-    return replace(answer, notes=[*answer.notes, *names_notes(names)])
+    login = login_notes(answer.rows, a.context.properties)
+    return replace(answer, notes=[*answer.notes, *names_notes(names), *login])
 
 
 def explanation(given: Mapping[str, Any]) -> Answer:

@@ -43,8 +43,7 @@ def doctor(
     answer, context = ask(
         connection, lambda source, context: examined(source, context, names or (), version, outputs)
     )
-    protocol = context.properties.get("security.protocol", "PLAINTEXT")
-    login = login_notes(answer.rows, protocol.upper())
+    login = login_notes(answer.rows, context.properties)
     answer = replace(answer, notes=[*answer.notes, *names_notes(names or ()), *login])
     if output.output != "table" or output.columns is not None or output.sort_by is not None:
         emit(answer, DOCTOR, output)

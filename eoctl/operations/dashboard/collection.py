@@ -49,6 +49,7 @@ from recovery.selectors import parse_selector
 from recovery.values import replace
 
 PENDING_BYTES = 256 << 10  # read of a partition of __consumer_offsets in each round
+KEPT_COMMITS = 8  # groups whose commits are remembered, the newest that were looked at
 READING_SECONDS = 300.0  # for a group's complete partition of __consumer_offsets
 Parts = dict[str, object]
 """Fields of Snapshot."""
@@ -164,10 +165,14 @@ class LiveCollection:
 
     async def commits(self, group: str) -> Round:
         """Return a group's commits, also those that compaction took since the first look."""
-        before = self._commits.get(group)
+        before = self._commits.pop(group, None)
         answer = await commits_of(self.context, READING_SECONDS, group, before)
         if answer.rows and home_was_read(answer):
-            self._commits[group] = answer
+            before = answer
+        if before is not None:
+            self._commits[group] = before
+        while len(self._commits) > KEPT_COMMITS:
+            del self._commits[next(iter(self._commits))]
         return Round({"commits": answer, "commits_about": group})
 
     def close(self) -> None:
@@ -321,9 +326,16 @@ async def _page(
         if wants.strip is not None:
             found = await strip(source.cluster, wants.strip)
             parts |= {"strip": found, "strip_about": wants.strip}
-    except EoctlError as error:
-        return {"problem": error.sentence, "problem_of": "judge"}
+    except Exception as error:
+        return problem_with(error)
     return parts
+
+
+def problem_with(error: Exception) -> Parts:
+    """Return why one viewer's page could not be answered: the others are not disturbed."""
+    words = f"an internal error of eoctl on this page; please report: {type(error).__name__}"
+    sentence = error.sentence if isinstance(error, EoctlError) else words
+    return {"problem": sentence, "problem_of": "judge"}
 
 
 async def _pages(

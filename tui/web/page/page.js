@@ -23,8 +23,9 @@ function connect() {
   ended = false;
   socket = new WebSocket(url);
   socket.binaryType = "arraybuffer";
+  let opened = false;
   socket.onopen = () => {
-    wait = 1000;
+    opened = true;
     say("");
     term.reset();
     fit.fit();
@@ -32,6 +33,7 @@ function connect() {
     term.focus();
   };
   socket.onmessage = (event) => {
+    wait = 1000; // only now: whoever is turned away at once must not come again at once
     if (typeof event.data === "string") told(JSON.parse(event.data));
     else term.write(new Uint8Array(event.data));
   };
@@ -39,7 +41,8 @@ function connect() {
     ended = event.code === 1000;
     if (ended) return say("The dashboard has ended. Press a key to open it again.");
     const why = event.reason ? `${event.reason[0].toUpperCase()}${event.reason.slice(1)}` : "Connection lost";
-    say(`${why}. Trying again.`);
+    const old = opened ? "" : "\nIf eoctl was started again, it printed a new address.";
+    say(`${why}. Trying again.${old}`);
     setTimeout(connect, wait);
     wait = Math.min(wait * 2, 15000);
   };

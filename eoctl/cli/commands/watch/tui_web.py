@@ -9,7 +9,6 @@ from eoctl.cli.progress import note
 from eoctl.host.extras import need
 from recovery.errors import Exit, UsageError
 from recovery.times import duration
-from recovery.values import replace
 
 
 def tui_web(
@@ -34,7 +33,7 @@ def tui_web(
 
     refuse_theme(theme)
     where = listening(given)
-    context = replace(connection.one(), read_only=True, show_records=False)
+    context = connection.one().only_looking()
     context.settings()  # a wrong one is said at once
     feed = SharedFeed(
         context,
