@@ -10,7 +10,7 @@ asked while nobody looks.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recovery.values import replace
 from tui.feed.asking import LEAST_SHARE, LiveFeed, Post, why_it_ended
@@ -166,9 +166,13 @@ async def _asked(collection: "LiveCollection", name: str, about: object) -> "Par
     """Return what was found; an error is this page's problem, and not the feed's end."""
     from eoctl.operations.dashboard.collection import problem_with
 
-    asks = {"doctor": collection.examine, "commits": collection.commits}
+    asks: dict[str, Any] = {
+        "doctor": collection.examine,
+        "growth": collection.count,
+        "commits": collection.commits,
+    }
     try:
-        finished = await asks.get(name, collection.count)(about)  # type: ignore[operator]
+        finished = await asks[name](about)
     except Exception as error:
         return problem_with(error)
     problem = {} if finished.problem is None else {"problem": finished.problem}

@@ -21,6 +21,7 @@ from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.inspect.observation import Settings
 from tui.feed.shared import SharedFeed
 from tui.web import server as web
+from tui.web.door import Listening
 
 CONTEXT = Context("prod", {"bootstrap.servers": "127.0.0.1:1"}, ())
 
@@ -48,7 +49,8 @@ def tool(ask: Callable[[Asked], Awaitable[Answer]]) -> Tool:
 
 def test_a_tool_that_would_change_something_is_refused(desk: server.Desk) -> None:
     async def create(a: Asked) -> Answer:
-        return await a.cluster.ask(0, CreateTopicsRequest())  # type: ignore[arg-type]
+        found: Answer = await a.cluster.ask(0, CreateTopicsRequest())
+        return found
 
     with pytest.raises(RefusedError, match="CreateTopics is not sent: the context is read-only"):
         desk.answer(tool(create), {})
@@ -129,6 +131,6 @@ def test_an_error_of_the_feed_ends_the_server() -> None:
         feed.error = IncompleteError("the feed ended")
         feed.on_end()
 
-    where = web.Listening("127.0.0.1", 0)
+    where = Listening("127.0.0.1", 0)
     with pytest.raises(IncompleteError, match="the feed ended"):
         asyncio.run(web.run(feed, where, "dark", opened))
