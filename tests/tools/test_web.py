@@ -141,7 +141,6 @@ def plain() -> Iterator[str]:
 
 TURNED_AWAY: Mapping[str, tuple[str, Mapping[str, str], int]] = {
     "no token": ("/", {}, 404),
-    "no text": ("/%ed%b2%80\x80/", {}, 404),
     "another token": ("/TOKENx/", {}, 404),
     "a token's beginning": ("/TOK/", {}, 404),
     "another file": ("/TOKEN/server.py", {}, 404),

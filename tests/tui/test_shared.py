@@ -160,6 +160,21 @@ def test_impatient_keys_and_new_viewers_end_no_pause_that_the_cost_asks_for() ->
         assert 2 <= feed.asked.count(kind) <= 4, kind
 
 
+def test_who_joined_and_left_during_a_pause_leaves_nothing_to_ask() -> None:
+    feed = Shared(interval=0.2, cost=0.1)  # 30 times as much: 3 s
+    first = Viewer(feed)
+    until(lambda: {"look", "judge"} <= {*feed.asked})
+    second = Viewer(feed, producers=True)
+    time.sleep(0.2)
+    for viewer in (first, second):
+        viewer.seat.stop()
+    time.sleep(0.2)
+    asked = [*feed.asked]
+    time.sleep(4)
+    assert feed.asked == asked
+    feed.stop()
+
+
 def test_what_is_asked_once_is_asked_one_at_a_time_and_delays_no_page() -> None:
     feed = Shared(interval=60.0)
     viewers = [Viewer(feed, doctor=about) for about in ("slow", "slow", "", "")]

@@ -61,7 +61,14 @@ class SharedFeed(LiveFeed):
     def free(self, seat: "Seat") -> None:
         """Serve a viewer no more; without any, nothing is asked."""
         self.seats = tuple(other for other in self.seats if other is not seat)
-        self.pause(not self.seats)
+        if not self.seats:
+            self.pause(True)
+            self._call(self._forget_woken)
+
+    def _forget_woken(self) -> None:
+        """Forget, while nobody looks, who woke the feed during a pause: they have left."""
+        for event in self._woken:
+            event.clear()
 
     def wanted(self) -> None:
         """Ask at once for what a viewer wants."""
