@@ -368,6 +368,13 @@ def test_a_lost_connection_is_said_and_made_again(tab: Tab) -> None:
     wire.close()
 
 
+def test_a_page_of_a_server_that_ended_says_that_its_address_may_be_old(tab: Tab) -> None:
+    with serving(*NOBODY, *ANY) as address:
+        tab.go(address)
+        tab.shows("Findings")
+    tab.until(lambda: "it printed a new address" in tab.says)
+
+
 # -- what brokers are asked ------------------------------------------------------------------
 
 
