@@ -62,7 +62,7 @@ test: install | $(COMPILED) ## all tests; brokers come from `eoctl lab` (WORKERS
 test-long: install ## the full counts, all seeds, other Kafka versions; PART=name: a part of them, at most an hour
 	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "not tools" $(if $(PART),--part $(PART))
 
-test-tools: install ## promtool, Prometheus, systemd, man, a browser, walks in tmux: what is missing here is printed as NOT RUN
+test-tools: install ## promtool, Prometheus, systemd, man, a browser, an agent, walks in tmux: what is missing here is printed as NOT RUN
 	$(BIN)/pytest -p no:xdist -m tools tests/tools
 
 dist: install ## the wheel and the sdist, in dist/

@@ -4,17 +4,16 @@ What people type is declared where it runs; these pages only read it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from docs.generate_schemas import ENVELOPES
+from eoctl.cli.command_tree import Command as Command
+from eoctl.cli.command_tree import commands as commands
 from eoctl.cli.dialog.acting import Execute
-from eoctl.cli.main import build
 from eoctl.cli.options import Connection, Format, flattened
-from eoctl.cli.tree import TREE, Branch, Leaf
 
 PAGE = Path(__file__).with_name("commands.md")
 SHARED = {
@@ -30,49 +29,6 @@ Made by `make schemas` from the commands themselves: what `eoctl COMMAND --help`
 together is in [interface.md](interface.md), and the fields of every row in
 [schemas](schemas/README.md).
 """
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command as its help page tells it. parameters: arguments and options with their help."""
-
-    words: tuple[str, ...]
-    leaf: Leaf
-    usage: str
-    help: str
-    parameters: Mapping[str, str]
-    names: frozenset[str]  # of its options: --output, -o
-
-    @property
-    def name(self) -> str:
-        return " ".join(self.words)
-
-
-def commands(branch: Branch = TREE, path: tuple[str, ...] = ()) -> Iterator[Command]:
-    """Yield every command in the order of the tree."""
-    for name, node in branch.commands.items():
-        words = (*path, name)
-        if isinstance(node, Branch):
-            yield from commands(node, words)
-            continue
-        command: Any = build(name, node)
-        context = command.make_context(" ".join(("eoctl", *words)), ["-h"], resilient_parsing=True)
-        parameters = command.get_params(context)
-        records = [p.get_help_record(context) for p in parameters]
-        yield Command(
-            words,
-            node,
-            " ".join(command.get_usage(context).removeprefix("Usage: ").split()),
-            command.help or node.help,
-            {r[0].partition(" <")[0]: r[1] for r in records if r is not None},
-            frozenset(
-                o
-                for p in parameters
-                if not getattr(p, "hidden", False)
-                for o in p.opts
-                if o[0] == "-"
-            ),
-        )
 
 
 def shared() -> Mapping[str, Mapping[str, str]]:

@@ -40,7 +40,9 @@ NAMED = {
 }
 """Other licences in an install, and of which packages: docs/dependencies.md says what follows."""
 BY_HAND = {
-    "macholib": "MIT",  # this and the next two: not installed on Linux, as PyPI has them
+    "httpx2-jsfetch": "BSD-3-Clause",  # of the next five: not installed on Linux, as PyPI has them
+    "pywin32": "PSF-2.0",
+    "macholib": "MIT",
     "pefile": "MIT",
     "pywin32-ctypes": "BSD-3-Clause",
     "pandas": "BSD-3-Clause AND Apache-2.0 AND MIT AND PSF-2.0",  # its field is the texts

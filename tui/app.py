@@ -50,11 +50,7 @@ class Dashboard(Commanding):
     # -- life --------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            # outside the main thread (tests) signals cannot be handled
-            with suppress(ValueError, RuntimeError, NotImplementedError):
-                loop.add_signal_handler(number, self.leave, Exit.INTERRUPTED)
+        self.own_process()
         self.table.title = self.table_title
         self.table.on_cursor = self.show_story
         self.table.on_open = self.action_open
@@ -66,6 +62,19 @@ class Dashboard(Commanding):
         self.app_resume_signal.subscribe(self, self.resumed)
         self.set_interval(1.0, self.tick)
         self.call_after_refresh(self.begin)
+
+    def own_process(self) -> None:
+        """Take what belongs to the process: its signals, and when it looks for garbage.
+
+        A key must wait neither for the feed's thread, which makes many rows, nor for the garbage
+        collector to examine everything that was loaded at the start.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            # outside the main thread (tests) signals cannot be handled
+            with suppress(ValueError, RuntimeError, NotImplementedError):
+                loop.add_signal_handler(number, self.leave, Exit.INTERRUPTED)
+        gc.set_threshold(50_000, 20, 50)
 
     def resumed(self, _: object) -> None:
         """Draw everything again after ctrl+z and fg, which leave the terminal empty.
@@ -84,14 +93,10 @@ class Dashboard(Commanding):
             self.show_status()
 
     def begin(self) -> None:
-        """Start asking, once the first paint is done.
-
-        The feed's thread makes many rows; a key must wait neither for that thread nor for the
-        garbage collector to examine everything that was loaded at the start.
-        """
+        """Start asking, once the first paint is done."""
         sys.setswitchinterval(0.0002)
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
+        if not self.feed.web:  # of one of several viewers it would keep forever what it leaves
+            gc.freeze()
         self.complete()
         self.feed.start(self.post)
         self.began = True
@@ -155,6 +160,8 @@ class Dashboard(Commanding):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide keys that do not belong to this screen."""
+        if action == "view" and self.feed.web and BY_NAME[str(parameters[0])].on_host:
+            return False
         key = self.ACTIONS.get(action)
         if key is None:
             return self.location.view.kind != "page" if action == "sort" else True
@@ -164,6 +171,7 @@ class Dashboard(Commanding):
             replay=self.feed.replay,
             may_change=self.may_change,
             answered=self.answered,
+            web=self.feed.web,
         )
 
     # -- keys --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from recovery.errors import EoctlError, UsageError
 from tui.changing import Changing
 from tui.pointing import Pointing
 from tui.reading import Reading
-from tui.screens.keys import completions
+from tui.screens.keys import commands_of, completions
 from tui.screens.views import BY_NAME, OVERVIEW, Location
 from tui.widgets.table_state import Filter
 from tui.widgets.themes import instead_of, shown_as
@@ -62,7 +62,7 @@ class Commanding(Reading, Changing, Pointing):
 
     def _command_typed(self, text: str) -> None:
         """Show in the status line which words the command may begin with."""
-        names = completions(text.split(" ")[0])
+        names = completions(text.split(" ")[0], web=self.feed.web)
         self.say("  ".join(names) if names else "no such command", "dim" if names else "look")
 
     def type_command(self, text: str) -> None:
@@ -86,6 +86,8 @@ class Commanding(Reading, Changing, Pointing):
         """Run a command. Raise UsageError if it is unknown, or its words are wrong."""
         from tui import commands
 
+        if word and not any(word in c.words for c in commands_of(web=self.feed.web)):
+            raise UsageError(f"no command {visible(word)!r}; ? lists them")
         if word in BY_NAME:
             self.go(commands.location_of(word, rest), remember=True)
             if rest and not self.location.about:
@@ -107,8 +109,6 @@ class Commanding(Reading, Changing, Pointing):
             self.explain(rest)
         elif word in ("q", "quit"):
             self.action_stop()
-        elif word:
-            raise UsageError(f"no command {visible(word)!r}; ? lists them")
 
     def other_cluster(self, name: str) -> None:
         """Show another cluster on the same screens (`:ctx`)."""

@@ -20,7 +20,6 @@ from tui.screens.views import (
     JOB,
     JOBS,
     MERGE,
-    NUMBERED,
     OVERVIEW,
     PLANS,
     PREFIXES,
@@ -28,6 +27,7 @@ from tui.screens.views import (
     WHY,
     Location,
     View,
+    numbered,
 )
 from tui.widgets.edges import Titles
 from tui.widgets.grid import WIDE
@@ -99,7 +99,7 @@ def head_lines(
         if slider and len(slider) <= room:
             age = (f"{text:>{AGE_ROOM - 1}} ", right[0][1])
             right = ((slider, SLIDER), age if role != "stale" else right[0])
-    return spread(left, right, width, fill="head"), _tabs(view, width)
+    return spread(left, right, width, fill="head"), _tabs(view, width, numbered(web=feed.web))
 
 
 def _words(frame: "Frame | None", feed: "Feed", *, paused: bool) -> Sequence[str]:
@@ -147,16 +147,16 @@ def _made_at(feed: "Feed") -> str:
     return f" of {at[:19]}Z" if at else ""
 
 
-def _tabs(here: View, width: int) -> Line:
-    numbered = here.number is not None
-    room = width - (0 if numbered else len(here.title) + 2)
-    full = sum(len(v.title) + 4 for v in NUMBERED) <= room
+def _tabs(here: View, width: int, views: Sequence[View]) -> Line:
+    is_tab = here.number is not None
+    room = width - (0 if is_tab else len(here.title) + 2)
+    full = sum(len(v.title) + 4 for v in views) <= room
     parts: list[tuple[str, str]] = []
-    for v in NUMBERED:
+    for v in views:
         text = f" {v.number} {v.title} " if full else f" {v.number} {v.short or v.title}"
         parts += [(text, "tab" if v is here else "dim")]
     own = (f" {here.title} ", "tab")
-    if not numbered and line_width((*parts, own)) <= width:  # else the pane shows it
+    if not is_tab and line_width((*parts, own)) <= width:  # else the pane shows it
         parts.append(own)
     return clipped(tuple(parts), width)
 

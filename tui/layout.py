@@ -15,7 +15,7 @@ from tui import fixed_lines
 from tui.feed.asking import Feed
 from tui.needs import PICTURE_BELOW, needs_of
 from tui.prompt import Prompt
-from tui.screens.keys import footer
+from tui.screens.keys import completions, footer
 from tui.screens.views import (
     BY_NAME,
     GROUP,
@@ -127,7 +127,7 @@ class Layout(App[str]):
         self._list_rows = 0  # and rows of its list, with the same filter
         self._listed: tuple[TableState | None, Filter | None] = (None, None)
         self.status = Bar(1, name="status")
-        self.prompt = Prompt(self.refocus)
+        self.prompt = Prompt(self.refocus, partial(completions, web=feed.web))
         self.foot = Bar(1, name="foot")
         self.middle = Panels(self.table, name="middle", needs=self.needs)
         for panel in self.panels:
@@ -268,7 +268,11 @@ class Layout(App[str]):
         """Show the keys of this screen."""
         view = self.location.view
         keys = footer(
-            view, replay=self.feed.replay, may_change=self.may_change, answered=self.answered
+            view,
+            replay=self.feed.replay,
+            may_change=self.may_change,
+            answered=self.answered,
+            web=self.feed.web,
         )
         line = fixed_lines.foot_line(
             view, list(keys), self.size.width, paused=self.paused, returns=bool(self.trail)
@@ -283,7 +287,10 @@ class Layout(App[str]):
         self.exit(self.copied, return_code=status)
 
     def go(self, location: Location, *, remember: bool = False) -> None:
-        """Show a screen."""
+        """Show a screen; in a browser none that is about this host."""
+        if self.feed.web and location.view.on_host:
+            self.say(f"{location.view.title} is of the host: eoctl tui there shows it", "look")
+            return
         if remember and location != self.location:
             self.trail.append(self.location)
         self.location = location

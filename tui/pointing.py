@@ -4,7 +4,7 @@ from textual import events
 
 from tui.layout import Layout
 from tui.screens.keys import KEYS
-from tui.screens.views import NUMBERED
+from tui.screens.views import numbered
 from tui.widgets.lines import SLIDER
 
 TABS = 1  # their line of the head
@@ -22,8 +22,8 @@ class Pointing(Layout):
         """Open the tab, or show the moment of a recording, that is at this part of the head."""
         if role == SLIDER:
             self.scrub(share)
-        elif line == TABS and part < len(NUMBERED):
-            self._press(str(NUMBERED[part].number))
+        elif line == TABS and part < len(views := numbered(web=self.feed.web)):
+            self._press(str(views[part].number))
 
     def foot_touched(self, line: int, part: int, role: str, share: float) -> None:
         """Press the key whose name, or whose word, is at this part of the last line."""

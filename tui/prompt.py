@@ -5,12 +5,10 @@ ahead, those after an Enter must not arrive before the line is closed, nor the t
 line be taken for commands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual import events
 from textual.widgets import Input
-
-from tui.screens.keys import completions
 
 Typed = Callable[[str], None]
 OnAnswer = Callable[[str | None], None]
@@ -19,7 +17,8 @@ OnAnswer = Callable[[str | None], None]
 class Prompt(Input):
     """Hidden until `ask`. typed: called with each change; done: with the text, or None for esc.
 
-    on_close: called before `done`, to restore the focus.
+    on_close: called before `done`, to restore the focus. completions: of the first word of a
+    command.
     """
 
     DEFAULT_CSS = """
@@ -27,10 +26,13 @@ class Prompt(Input):
     Prompt:focus { border: none; }
     """
 
-    def __init__(self, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self, on_close: Callable[[], None], completions: Callable[[str], Sequence[str]]
+    ) -> None:
         super().__init__(id="prompt", select_on_focus=False, compact=True)
         self._sign = ""
         self._on_close = on_close
+        self._completions = completions
         self._typed: Typed = lambda text: None
         self._done: OnAnswer = lambda text: None
 
@@ -65,7 +67,7 @@ class Prompt(Input):
 
     def _complete(self) -> None:
         word = self.value[1:]
-        names = completions(word) if self._sign == ":" and " " not in word else ()
+        names = self._completions(word) if self._sign == ":" and " " not in word else ()
         if names:
             self.value = f":{names[0]} "
             self.cursor_position = len(self.value)

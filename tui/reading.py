@@ -25,6 +25,7 @@ class Reading(Layout):
     """The app with the keys that read what is shown. moment: kept to be compared with another."""
 
     moment: "Snapshot | None" = None
+    copied_words = "copied (also printed at the end)"
 
     def action_move(self, step: int) -> None:
         self.scrolled.move(step)
@@ -167,7 +168,7 @@ class Reading(Layout):
             return
         self.copied = text
         self.copy_to_clipboard(self.copied)
-        self.say(f"copied (also printed at the end): {visible(self.copied)}", "key")
+        self.say(f"{self.copied_words}: {visible(self.copied)}", "key")
 
     def _cell(self) -> str | None:
         row = self.table.current
@@ -184,13 +185,17 @@ class Reading(Layout):
         return row.command if isinstance(row, DoctorRow) else None
 
     def action_write(self) -> None:
-        """Write the rows as CSV, or the page as text, to a new file in the working directory."""
+        """Keep the rows as CSV, or the page as text, in a file named after the screen and now."""
         now = datetime.datetime.fromtimestamp(self.feed.now() / 1000, datetime.UTC)
         stem = f"eoctl-{self.location.view.name}-{now:%Y%m%dT%H%M%SZ}"
         if self.location.view.kind == "page":
-            path, text = Path(f"{stem}.txt"), self.page.text() + "\n"
+            self.keep(f"{stem}.txt", self.page.text() + "\n")
         else:
-            path, text = Path(f"{stem}.csv"), self._csv()
+            self.keep(f"{stem}.csv", self._csv())
+
+    def keep(self, name: str, text: str) -> None:
+        """Write a new file in the working directory."""
+        path = Path(name)
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
@@ -222,6 +227,7 @@ class Reading(Layout):
             self.location.view,
             replay=self.feed.replay,
             may_change=self.may_change,
+            web=self.feed.web,
             explains=pages.words_of(judged, self._words_at_cursor()),
         )
         self.push_screen(Overlay("Help", lambda width: make(width=width)))

@@ -14,7 +14,7 @@ from eoctl.render.sanitise import visible
 from recovery.inspect.cluster_rows import LsoRow, OffsetsShowRow
 from recovery.values import Value
 from tui.commanding import Commanding
-from tui.screens.keys import COMMANDS
+from tui.screens.keys import commands_of
 from tui.screens.views import GROUPS, PARTITIONS, TIMELINE, Location
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Everything(Provider):
 
 
 def _commands(app: Commanding) -> Iterator[Target]:
-    for command in COMMANDS:
+    for command in commands_of(web=app.feed.web):
         takes = f" {command.takes}" if command.takes else ""
         go = partial(app.type_command, f"{command.words[0]} " if takes else command.words[0])
         yield Target(f":{command.words[0]}{takes}  {command.help}", "command", go)

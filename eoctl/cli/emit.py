@@ -30,15 +30,7 @@ def emit(
         cells = [{**view.cells(row), _ROW: row} for row in answer.rows]
         rows: list[Any] = [c[_ROW] for c in sort_rows(cells, view.columns, output.sort_by)]
         answer = replace(answer, rows=rows)
-    shown = formats.Envelope(
-        name=answer.schema,
-        cluster_id=answer.cluster_id,
-        collected_at=answer.collected_at,
-        complete=answer.complete,
-        rows=answer.rows,
-        errors=answer.errors,
-        extra={**(prefix or {}), **answer.extra},
-    )
+    shown = formats.Envelope.of(answer, prefix or {})
     if kind == "json":
         one_line = prefix is not None or output.interval is not None
         lines = [formats.json_one_line(shown)] if one_line else formats.json_lines(shown)

@@ -43,6 +43,8 @@ lab    a local Kafka
 serde  Avro and Protobuf records
 msk    AWS_MSK_IAM
 exporter  a Prometheus endpoint
+web    tui --web: the dashboard in a browser
+mcp    read-only tools for an agent
 Install them so: pip install 'eoctl[data,sql]'""",
 }
 

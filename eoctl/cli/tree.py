@@ -327,9 +327,15 @@ TREE = Branch(
             extra="exporter",
         ),
         "tui": Leaf(
-            "tui:tui",
+            "watch.tui:tui",
             "the dashboard: all of this on one screen, all day",
             "eoctl tui --context prod",
+        ),
+        "mcp": Leaf(
+            "mcp:mcp",
+            "read-only tools for an agent, over stdin and stdout",
+            "eoctl mcp --context prod",
+            extra="mcp",
         ),
         "bundle": Branch(
             "an incident in one file, which answers in the cluster's place",

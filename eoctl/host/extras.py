@@ -13,6 +13,8 @@ PACKAGES = {
     "serde": ("fastavro",),
     "msk": ("aws_msk_iam_sasl_signer",),
     "exporter": ("prometheus_client",),
+    "web": ("websockets",),
+    "mcp": ("mcp",),
 }
 """Extra → what it brings to import. The first extra that has a package is the one to install."""
 

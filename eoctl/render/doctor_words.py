@@ -237,8 +237,9 @@ def names_notes(names: Sequence[str]) -> list[str]:
     return [f"{left_out} about brokers and the cluster left out: leave out the names to see them"]
 
 
-def login_notes(rows: Iterable[Row], protocol: str) -> list[str]:
-    """Say what a row's command needs where a listener asks who connects."""
+def login_notes(rows: Iterable[Row], properties: Mapping[str, str]) -> list[str]:
+    """Say what a row's command needs where a listener asks who connects, by client properties."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol == "PLAINTEXT" or all(getattr(row, "command", None) is None for row in rows):
         return []
     text = (

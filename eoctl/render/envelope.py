@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from eoctl.render.sanitise import visible
+from recovery.answers import Answer
 from recovery.row import Row
 from recovery.times import rfc3339
 from recovery.values import Value
@@ -34,6 +35,19 @@ class Envelope(Value):
     errors: Sequence[Row | Fields] = ()
     extra: Mapping[str, object] = {}
 
+    @classmethod
+    def of(cls, answer: Answer, more: Mapping[str, object]) -> "Envelope":
+        """Return the envelope of an answer. more: fields before its own, such as `context`."""
+        return cls(
+            name=answer.schema,
+            cluster_id=answer.cluster_id,
+            collected_at=answer.collected_at,
+            complete=answer.complete,
+            rows=answer.rows,
+            errors=answer.errors,
+            extra={**more, **answer.extra},
+        )
+
     @property
     def schema(self) -> str:
         """Return `eoctl.<name>/v1`."""
@@ -48,6 +62,11 @@ class Envelope(Value):
             "complete": self.complete,
             **{k: _extra(v) for k, v in self.extra.items()},
         }
+
+    def document(self) -> dict[str, object]:
+        """Return all fields as JSON values."""
+        rows, errors = ([*map(values, of)] for of in (self.rows, self.errors))
+        return {**self.head(), "rows": rows, "errors": errors}
 
 
 def _extra(value: object) -> object:
@@ -77,13 +96,7 @@ def json_lines(envelope: Envelope) -> Iterator[str]:
 
 def json_one_line(envelope: Envelope) -> str:
     """Return the JSON object on one line: per round of --watch and per cluster of --context a,b."""
-    return json_line(
-        {
-            **envelope.head(),
-            "rows": [values(row) for row in envelope.rows],
-            "errors": [values(row) for row in envelope.errors],
-        }
-    )
+    return json_line(envelope.document())
 
 
 def jsonl_lines(envelope: Envelope) -> Iterator[str]:

@@ -2,22 +2,21 @@
 
 import re
 from collections.abc import Iterator
-from importlib.resources import files
-from pathlib import Path
 
+from eoctl.host.program import shipped
 from eoctl.render.width import wrapped
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 
 _LINK = re.compile(r"\[([^]]*)\]\(([^)]*)\)", re.DOTALL)
 _ITEM = re.compile(r"( *)((?:[-*]|\d+\.|\(\d+\)) +)?(.*)")
+_FOLDER = "runbooks"
 _INDEX = "README"  # the list of the pages, which is no page itself
 
 
 def names() -> list[str]:
     """Return the names of all pages, sorted; none if this installation has no pages."""
-    folder = _folder()
-    return sorted(p.stem for p in folder.glob("*.md") if p.stem != _INDEX)
+    return sorted(p.stem for p in shipped(_FOLDER).glob("*.md") if p.stem != _INDEX)
 
 
 def page(name: str) -> str:
@@ -29,14 +28,7 @@ def page(name: str) -> str:
             where="runbook",
             remedy=f"one of {', '.join(known)}" if known else "this installation has no pages",
         )
-    return (_folder() / f"{name}.md").read_text(encoding="utf-8")
-
-
-def _folder() -> Path:
-    """Return where the pages are: in the wheel beside the code, in a checkout among the docs."""
-    package = Path(str(files("eoctl")))
-    shipped = package / "runbooks"
-    return shipped if shipped.is_dir() else package.parent / "docs" / "runbooks"
+    return (shipped(_FOLDER) / f"{name}.md").read_text(encoding="utf-8")
 
 
 def page_lines(markdown: str, width: int | None) -> Iterator[str]:

@@ -29,6 +29,7 @@ from eoctl.settings.folders import config_path as config_path
 from eoctl.settings.folders import state_dir as state_dir
 from recovery.errors import UsageError
 from recovery.inspect.two_phase import PRECOMMITTED_NAMES
+from recovery.values import replace
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.cluster import Cluster
@@ -144,6 +145,11 @@ class Context(Confidential):
     def settings(self) -> "ClientSettings":
         """Return what the properties mean here, secrets read. Raises UsageError."""
         return self.access.settings()
+
+    def only_looking(self) -> "Context":
+        """Return the context whose connections refuse what may change something; no record is
+        shown."""
+        return replace(self, read_only=True, show_records=False)
 
     def open(self, seconds: float | None) -> "Cluster":
         """Return the cluster, to be used with `async with`, all within `seconds`."""

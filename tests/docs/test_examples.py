@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.cli.main import build
+from eoctl.cli.parser import build
 from eoctl.cli.tree import TREE
 from tests.docs.pages import PAGES, ROOT, RUNBOOKS, WORLDS, commands, differs, masked
 

@@ -167,7 +167,7 @@ def test_a_command_that_needs_data_says_so_before_it_begins() -> None:
 
 def required(path: Sequence[str]) -> list[str]:
     """Words for all that the parser requires of this command."""
-    from eoctl.cli.main import build
+    from eoctl.cli.parser import build
 
     command: Any = build("eoctl", TREE)
     for name in path:

@@ -60,7 +60,7 @@ ELSEWHERE = {
         *("merge plan", "merge replay", "merge verify", "state deliver", "audit mirror"),
         *("audit end-to-end", "audit mirror-transactions"),
     ),
-    "ask as those above do, until they are stopped": ("exporter", "tui"),
+    "ask as those above do, until they are stopped": ("exporter", "tui", "mcp"),
     "asks no cluster": (
         *("restart show", "restart checkpoint", "state compare", "state show"),
         *("journal list", "journal show", "journal resume", "journal undo"),

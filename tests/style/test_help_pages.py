@@ -8,7 +8,8 @@ import pytest
 
 from eoctl import __main__ as program
 from eoctl.cli.foreign import COMMANDS
-from eoctl.cli.main import build, run
+from eoctl.cli.main import run
+from eoctl.cli.parser import build
 from eoctl.cli.topics import STATUSES, TOPICS
 from eoctl.cli.tree import TREE, Branch, Leaf
 from eoctl.host.extras import PACKAGES

@@ -72,6 +72,7 @@ def large(partitions: int, round_: int = 0) -> Snapshot:
         groups=Answer("offsets-show", None, at, [], extra={"groups": []}),
         producers=Answer("producers", None, at, []),
         hanging=Answer("txn-hanging", None, at, judged),
+        journal=Answer("journal-list", None, at, []),
     )
 
 
@@ -119,6 +120,7 @@ class LargeFeed:
     """Posts one frame at once; more with `again`."""
 
     replay = True
+    web = False
     label = ""
     ascii_only = False
     next_look: int | None = None

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from eoctl.cli.commands.tui import tui
+from eoctl.cli.commands.watch.tui import tui
 from eoctl.cli.main import run as main
 from eoctl.host.clock import now_ms
 from eoctl.operations.dashboard.collection import Collection

@@ -91,7 +91,7 @@ class History:
             self._pictures(s, hanging, drawing),
             _ends_lines(s, hanging, text),
             self._rate_lines(s),
-            _changes_lines(changes, text),
+            _NOT_READ if s.journal is None else _changes_lines(changes, text),
         )
 
     def _pictures(
@@ -165,6 +165,9 @@ def _changes(s: "Snapshot") -> list[JournalRow]:
         if isinstance(e, JournalRow) and e.cluster_id == s.cluster_id
     ]
     return sorted(rows, key=lambda e: -(e.started or 0))
+
+
+_NOT_READ: tuple[Line, ...] = (((" the host's are not shown here", "dim"),),)
 
 
 def _changes_lines(changes: Sequence[JournalRow], text: Callable[[str], str]) -> tuple[Line, ...]:

@@ -53,9 +53,11 @@ class Feed(Protocol):
     label: in words, if the source is not a live cluster. ascii_only: the terminal shows no other
     characters. waiting: says what is awaited before the first answer. next_look: when the cluster
     is asked next, epoch ms; None during a round, and for a source that asks nothing on its own.
+    web: shown in a browser, where nothing of this host is: no file, no job, no other cluster.
     """
 
     replay: bool
+    web: bool
     label: str
     ascii_only: bool
     interval: float
@@ -84,7 +86,9 @@ class AskingFeed:
     """
 
     replay = False
+    web = False
     label = ""
+    least_share = LEAST_SHARE
 
     def __init__(self, interval: float, *, ascii_only: bool) -> None:
         self.interval = interval
@@ -206,17 +210,20 @@ class AskingFeed:
         async def look() -> "Round":
             self.next_look, begin = None, now_ms()
             finished = await collection.look(wants())
-            pause = max(self.interval, finished.cost * LEAST_SHARE)
+            pause = max(self.interval, finished.cost * self.least_share)
             self.next_look = begin + int(pause * 1000)
             return finished
 
         try:
-            await asyncio.gather(
+            rounds = [
                 self._rounds(look, lambda *r: done("look", *r)),
                 self._rounds(lambda: collection.judge(wants()), lambda *r: done("judge", *r)),
-                self._rounds(lambda: collection.keep(wants()), lambda *r: done("keep", *r)),
                 self._examine(collection, lambda finished: done("examine", finished, None)),
-            )
+            ]
+            if not self.web:  # plans, journal and jobs are of this host
+                keep = lambda: collection.keep(wants())  # noqa: E731
+                rounds.append(self._rounds(keep, lambda *r: done("keep", *r)))
+            await asyncio.gather(*rounds)
         finally:
             collection.close()
 
@@ -242,6 +249,10 @@ class AskingFeed:
                 done(await collection.commits(group))
                 await asyncio.sleep(0.3)
 
+    def _rest(self, least: float) -> float:
+        """Return for how long (s) no key ends a pause. least: what the round's cost asks for."""
+        return 0.3
+
     async def _rounds(
         self,
         ask: Callable[[], "asyncio.Future[Round] | object"],
@@ -253,12 +264,12 @@ class AskingFeed:
             woken.clear()
             begin = time.monotonic()
             finished: Round = await ask()  # type: ignore[misc]
-            least = finished.cost * LEAST_SHARE
+            least = finished.cost * self.least_share
             pause = max(self.interval, least)
             took = time.monotonic() - begin
             done(finished, max(took, pause))
-            # an impatient key may end the pause early, but never twice a second
-            await asyncio.sleep(min(0.3, pause))
+            # an impatient key may end the pause early, but never this part of it
+            await asyncio.sleep(min(self._rest(least), pause))
             while True:
                 left = None if self._paused else max(0.0, begin + pause - time.monotonic())
                 try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from recovery.diagnose.diagnosis_rows import TxnHangingRow
 from recovery.inspect.cluster_rows import LsoRow, OffsetsShowRow
-from recovery.values import Value
+from recovery.values import Value, replace
 from tui.board import STALE_INTERVALS
 from tui.board.headline import group_rows
 from tui.board.history import Board, History
@@ -103,6 +103,15 @@ class Builder:
         frame = Frame(s, tables, says, board, _groups(s, hanging), position, held)
         self._recent.append(frame)
         return frame
+
+    def of_viewer(self, frame: Frame, s: "Snapshot") -> Frame:
+        """Return a frame with one viewer's pages. s: the frame's snapshot with these."""
+        own = {
+            "counts": counts_table(s, self.text, replay=False),
+            "prefixes": prefixes_table(s, self.text, replay=False),
+            "doctor": doctor_table(s, self.text, replay=False),
+        }
+        return replace(frame, snapshot=s, tables={**frame.tables, **own})
 
     def text(self, value: str) -> str:
         """Return text that is safe to draw."""

@@ -16,6 +16,7 @@ class ReplayFeed:
     """Plays a recording back: one snapshot per recorded gap (at most 2 s), or step by step."""
 
     replay = True
+    web = False
     label = ""
     next_look: int | None = None
 

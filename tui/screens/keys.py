@@ -1,7 +1,8 @@
 """The only list of keys: bindings, footer, help and the `:` palette are made from it.
 
 A key whose action could change the cluster has `changes`: it does not exist in a read-only context
-or in a recording (App.check_action). C, K, ctrl+d, ctrl+k and delete stay unbound, because
+or in a recording (App.check_action). One that acts on this host has `on_host`: it does not exist in
+a browser. C, K, ctrl+d, ctrl+k and delete stay unbound, because
 elsewhere they destroy.
 """
 
@@ -67,6 +68,7 @@ class Key(Value):
     priority: bool = False
     changes: bool = False
     subject: bool = False
+    on_host: bool = False
 
 
 KEYS: tuple[Key, ...] = (
@@ -92,7 +94,16 @@ KEYS: tuple[Key, ...] = (
         changes=True,
         subject=True,
     ),
-    Key(("v",), "v", "verify", "check whether it is as planned", "changes", "verify", subject=True),
+    Key(
+        ("v",),
+        "v",
+        "verify",
+        "check whether it is as planned",
+        "changes",
+        "verify",
+        subject=True,
+        on_host=True,
+    ),
     Key(
         ("v",),
         "v",
@@ -101,6 +112,7 @@ KEYS: tuple[Key, ...] = (
         "held",
         "records",
         subject=True,
+        on_host=True,
     ),
     Key(
         ("t",),
@@ -111,7 +123,16 @@ KEYS: tuple[Key, ...] = (
         "timeline",
         subject=True,
     ),
-    Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
+    Key(
+        ("z",),
+        "z",
+        "cancel",
+        "stop the job, after a question",
+        "jobs",
+        "cancel",
+        subject=True,
+        on_host=True,
+    ),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
     Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
     Key(("less_than_sign",), "<", "seek(-20)", "20 snapshots back", "replay"),
@@ -128,10 +149,10 @@ KEYS: tuple[Key, ...] = (
     Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
     Key(("c",), "c", "copy", "copy the underlined cell, or a finding's command", "copied", "copy"),
     Key(("ctrl+s",), "ctrl+s", "write", "write what is shown to a file", "all", "write"),
-    Key(("p",), "p", "pause", "pause: nothing is asked, nothing moves", "all", "pause"),
+    Key(("p",), "p", "pause", "pause: nothing moves", "all", "pause"),
     Key(("r",), "r", "refresh", "ask the cluster now", "all", "refresh"),
-    Key(("plus", "equals_sign"), "+", "interval(1)", "ask less often"),
-    Key(("minus",), "-", "interval(-1)", "ask more often"),
+    Key(("plus", "equals_sign"), "+", "interval(1)", "ask less often", on_host=True),
+    Key(("minus",), "-", "interval(-1)", "ask more often", on_host=True),
     Key(("j", "down"), "j", "move(1)", "down"),
     Key(("k", "up"), "k", "move(-1)", "up"),
     Key(("pagedown", "ctrl+f"), "pgdn", "page(1)", "a page down"),
@@ -146,7 +167,14 @@ KEYS: tuple[Key, ...] = (
     Key(("question_mark",), "?", "help", "all keys and commands", "all", "help"),
     Key(("ctrl+c",), "ctrl+c", "stop", "quit at once", priority=True),
     Key(("ctrl+q",), "ctrl+q", "stop", "quit at once", priority=True),
-    Key(("ctrl+z",), "ctrl+z", "suspend_process", "suspend; fg brings it back", priority=True),
+    Key(
+        ("ctrl+z",),
+        "ctrl+z",
+        "suspend_process",
+        "suspend; fg brings it back",
+        priority=True,
+        on_host=True,
+    ),
 )
 
 
@@ -156,6 +184,7 @@ class Command(Value):
     words: tuple[str, ...]
     takes: str
     help: str
+    on_host: bool = False
 
 
 SUMMARY_OF = {TRANSACTIONS: PREFIXES, PRODUCERS: COUNTS}
@@ -178,9 +207,12 @@ TAKES = {
 }
 
 COMMANDS: tuple[Command, ...] = (
-    *(Command(view.names, TAKES.get(view.name, "[FILTER]"), view.says) for view in VIEWS),
-    Command(("ctx", "context"), "NAME", "another cluster"),
-    Command(("interval",), "SECONDS", "how often the cluster is asked"),
+    *(
+        Command(view.names, TAKES.get(view.name, "[FILTER]"), view.says, view.on_host)
+        for view in VIEWS
+    ),
+    Command(("ctx", "context"), "NAME", "another cluster", True),
+    Command(("interval",), "SECONDS", "how often the cluster is asked", True),
     Command(("at",), "TIME", "in a recording: what was seen then, 14:02:11 or with its date"),
     Command(("theme",), "NAME", "dark, light, contrast, ansi-dark, ansi-light"),
     Command(("explain",), "WORD", "what a verdict, rule, error or term means"),
@@ -209,9 +241,17 @@ def bindings() -> list[Binding]:
     return made
 
 
-def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bool = True) -> bool:
+def exists(
+    key: Key,
+    view: View,
+    *,
+    replay: bool,
+    may_change: bool,
+    answered: bool = True,
+    web: bool = False,
+) -> bool:
     """Return True if the key exists on this screen. answered: the page shows its subject."""
-    if key.changes and not may_change:
+    if (key.changes and not may_change) or (key.on_host and web):
         return False
     if key.subject and view.kind == "page" and not answered:
         return False
@@ -234,17 +274,24 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
     return key.where == "all" or replay
 
 
-def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True) -> Iterator[Key]:
+def footer(
+    view: View, *, replay: bool, may_change: bool, answered: bool = True, web: bool = False
+) -> Iterator[Key]:
     """Yield the keys that the footer shows."""
     for key in KEYS:
         if key.footer and exists(
-            key, view, replay=replay, may_change=may_change, answered=answered
+            key, view, replay=replay, may_change=may_change, answered=answered, web=web
         ):
             yield key
 
 
-def completions(typed: str) -> Sequence[str]:
+def commands_of(*, web: bool) -> list[Command]:
+    """Return the commands that exist: in a browser none that is about this host."""
+    return [command for command in COMMANDS if not (web and command.on_host)]
+
+
+def completions(typed: str, *, web: bool = False) -> Sequence[str]:
     """Return the command words that begin with what was typed, else those that have its letters."""
-    words = [w for c in COMMANDS for w in c.words]
+    words = [w for c in commands_of(web=web) for w in c.words]
     letters = re.compile(".*".join(map(re.escape, typed.lower())))
     return [w for w in words if w.startswith(typed.lower())] or list(filter(letters.search, words))

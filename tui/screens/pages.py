@@ -16,8 +16,8 @@ from recovery.plurals import counted
 from recovery.quoting import quoted
 from recovery.row import Row
 from recovery.times import rfc3339
-from tui.screens.keys import COMMANDS, KEYS, exists
-from tui.screens.views import NUMBERED, View
+from tui.screens.keys import KEYS, commands_of, exists
+from tui.screens.views import View, numbered
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
 from tui.widgets.text import command_lines, error_lines, wrapped
@@ -202,18 +202,24 @@ def _record(r: HistoryRow, before: int | None, width: int) -> Line:
 
 
 def help_page(
-    view: View, *, replay: bool, may_change: bool, width: int, explains: Sequence[str] = ()
+    view: View,
+    *,
+    replay: bool,
+    may_change: bool,
+    width: int,
+    explains: Sequence[str] = (),
+    web: bool = False,
 ) -> list[Line]:
     """Return every key on this screen, every command, and what marks and `explains` mean."""
     lines: list[Line] = [((" Screens", "title"),)]
-    for v in NUMBERED:
+    for v in numbered(web=web):
         lines += _entry(f"  {v.number:<10}", "key", f"{v.title}: {v.says}", width)
     lines += [(), ((f" Keys on {view.title}", "title"),)]
     for k in KEYS:
-        if exists(k, view, replay=replay, may_change=may_change):
+        if exists(k, view, replay=replay, may_change=may_change, web=web):
             lines += _entry(f"  {k.shown:<10}", "key", k.help, width)
     lines += [(), ((" Commands after :", "title"),)]
-    for c in COMMANDS:
+    for c in commands_of(web=web):
         words = f"{'|'.join(c.words)} {c.takes}".strip()
         lines += _entry(f"  {words:<34} ", "key", c.help, width)
     lines += [(), ((" Marks", "title"),)]

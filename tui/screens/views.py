@@ -18,7 +18,8 @@ class View(Value):
 
     kind: a table, with the story of the cursor's row beside or below it, or a page. argv: the equal
     command after `eoctl` and its connection options. own: the columns of a table that no
-    command prints. short: the title if tabs have little room.
+    command prints. short: the title if tabs have little room. on_host: it shows or takes what only
+    this host has (plans, jobs, files), so it does not exist in a browser.
     """
 
     number: int | None
@@ -31,6 +32,7 @@ class View(Value):
     own: tuple[Column, ...] = ()
     short: str = ""
     lists: str = ""
+    on_host: bool = False
 
     @property
     def list_title(self) -> str:
@@ -186,6 +188,7 @@ PLANS = View(
     "table",
     ("journal", "list"),
     "changes that are planned or were made: carry out, verify, undo, resume",
+    on_host=True,
 )
 JOBS = View(
     8,
@@ -195,6 +198,7 @@ JOBS = View(
     "table",
     ("jobs", "list"),
     "recovery jobs launched from here, running and past",
+    on_host=True,
 )
 RECOVER = View(
     9,
@@ -210,6 +214,7 @@ RECOVER = View(
         Column("state", "STATE", "text", usual=8, letter="S"),
         Column("says", "WHAT IT DOES, OR RUNS", "text", usual=21, worth=1, grow=3),
     ),
+    on_host=True,
 )
 DOCTOR = View(
     0,
@@ -237,6 +242,7 @@ CHANGE = View(
     "page",
     ("journal", "show"),
     "one plan or journal entry: its steps, and what became of them",
+    on_host=True,
 )
 JOB = View(
     None,
@@ -246,6 +252,7 @@ JOB = View(
     "page",
     ("jobs", "show"),
     "one job: stages, records a second, cut, digest, the end of its log",
+    on_host=True,
 )
 
 MERGE = View(
@@ -256,6 +263,7 @@ MERGE = View(
     "page",
     ("merge", "plan"),
     "a merge log: tip, newest entries, how far a replay came",
+    on_host=True,
 )
 CHECKPOINT = View(
     None,
@@ -265,6 +273,7 @@ CHECKPOINT = View(
     "page",
     ("txn", "commit"),
     "a Flink checkpoint's transactions: committed, open until when, lost",
+    on_host=True,
 )
 
 VIEWS = (
@@ -290,3 +299,8 @@ VIEWS = (
 )
 BY_NAME = {name: view for view in VIEWS for name in view.names}
 NUMBERED = tuple(view for view in VIEWS if view.number is not None)
+
+
+def numbered(*, web: bool) -> tuple[View, ...]:
+    """Return the screens that have a tab."""
+    return tuple(view for view in NUMBERED if not (web and view.on_host))

@@ -176,7 +176,8 @@ class Typed:
 
 def offers(line: Line) -> Offers:
     """Return what fits at the cursor. Raises EoctlError where nothing can be known."""
-    from eoctl.cli.main import build, watch_words
+    from eoctl.cli.main import watch_words
+    from eoctl.cli.parser import build
     from eoctl.cli.tree import TREE
 
     typed = Typed(build("eoctl", TREE))

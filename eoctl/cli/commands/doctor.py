@@ -10,11 +10,11 @@ from eoctl.cli.emit import beside, emit, utf8
 from eoctl.cli.options import Connection, Format, argument, option
 from eoctl.cli.runner import ask
 from eoctl.operations.doctor.doctor_answer import doctor as examined
+from eoctl.operations.doctor.doctor_answer import refuse_patterns
 from eoctl.render.columns.doctor import DOCTOR
 from eoctl.render.doctor_words import doctor_lines, login_notes, names_notes
 from recovery.doctor.versions import by_hand
 from recovery.errors import UsageError
-from recovery.quoting import quoted
 from recovery.values import replace
 
 
@@ -38,13 +38,12 @@ def doctor(
     could not be seen, and which right would show it.
     """
     version = None if broker_version is None else by_hand(broker_version)
-    _refuse_patterns(names or ())
+    refuse_patterns(names or ())
     outputs = () if app is None else _exclusive(app)
     answer, context = ask(
         connection, lambda source, context: examined(source, context, names or (), version, outputs)
     )
-    protocol = context.properties.get("security.protocol", "PLAINTEXT")
-    login = login_notes(answer.rows, protocol.upper())
+    login = login_notes(answer.rows, context.properties)
     answer = replace(answer, notes=[*answer.notes, *names_notes(names or ()), *login])
     if output.output != "table" or output.columns is not None or output.sort_by is not None:
         emit(answer, DOCTOR, output)
@@ -67,12 +66,3 @@ def _exclusive(path: Path) -> Sequence[str]:
         text = "says exclusive = false" if app.outputs else "names no outputs"
         raise UsageError(text, where=str(path), remedy="leave out --app: any may write there")
     return app.outputs
-
-
-def _refuse_patterns(names: Sequence[str]) -> None:
-    for name in names:
-        if not name or not {"*", "?"}.isdisjoint(name):
-            raise UsageError(
-                f"{quoted(name)} is no name of a topic, a group or a transactional id",
-                remedy="give names in full, without patterns, or none to see everything",
-            )

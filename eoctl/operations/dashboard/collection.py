@@ -49,6 +49,7 @@ from recovery.selectors import parse_selector
 from recovery.values import replace
 
 PENDING_BYTES = 256 << 10  # read of a partition of __consumer_offsets in each round
+KEPT_COMMITS = 8  # groups whose commits are remembered, the newest that were looked at
 READING_SECONDS = 300.0  # for a group's complete partition of __consumer_offsets
 Parts = dict[str, object]
 """Fields of Snapshot."""
@@ -85,6 +86,7 @@ class LiveCollection:
     _commits: dict[str, Answer] = field(default_factory=dict)
     _looking: Session | None = None
     _judging: Session | None = None
+    _paging: Session | None = None
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -130,6 +132,25 @@ class LiveCollection:
 
         return await _round(self._judging, use)
 
+    async def pages(self, several: Sequence[Wants]) -> tuple[list[Parts], float]:
+        """Return the pages that each of several viewers wants, and their cost.
+
+        Where one cannot be answered its parts are why; the others are not disturbed.
+        """
+        if self._paging is None:
+            self._paging = Session(self.context, self.seconds + self.pause)
+
+        async def use(cluster: Cluster) -> Parts:
+            source = Live(cluster, often=True)
+            asked = (_page(source, self.context, self.settings, self.pause, w) for w in several)
+            return {"of": await asyncio.gather(*asked)}
+
+        finished = await _round(self._paging, use)
+        failed: Parts = {"problem": finished.problem, "problem_of": "judge"}
+        found = finished.parts.get("of", [failed] * len(several))
+        assert isinstance(found, list)
+        return found, finished.cost
+
     async def keep(self, wants: Wants) -> Round:
         """Return plans, journal and jobs of this host."""
         return await asyncio.to_thread(_host_round, wants)
@@ -144,15 +165,19 @@ class LiveCollection:
 
     async def commits(self, group: str) -> Round:
         """Return a group's commits, also those that compaction took since the first look."""
-        before = self._commits.get(group)
+        before = self._commits.pop(group, None)
         answer = await commits_of(self.context, READING_SECONDS, group, before)
         if answer.rows and home_was_read(answer):
-            self._commits[group] = answer
+            before = answer
+        if before is not None:
+            self._commits[group] = before
+        while len(self._commits) > KEPT_COMMITS:
+            del self._commits[next(iter(self._commits))]
         return Round({"commits": answer, "commits_about": group})
 
     def close(self) -> None:
         """Close every connection."""
-        for session in (self._looking, self._judging):
+        for session in (self._looking, self._judging, self._paging):
             if session is not None:
                 session.close()
 
@@ -283,7 +308,46 @@ async def _judged(
     cluster: Cluster | None = None,
 ) -> Parts:
     """Return verdicts and pages. cluster: None for a bundle, which has no records."""
-    jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, pause)]
+    parts: Parts = {}
+    for more in await asyncio.gather(
+        _verdicts(source, context, settings, pause),
+        _pages(source, context, settings, pause, wants, cluster),
+    ):
+        parts |= more
+    return parts
+
+
+async def _page(
+    source: Live, context: Context, settings: Settings, pause: float, wants: Wants
+) -> Parts:
+    """Return one viewer's pages and log, or the problem with them."""
+    try:
+        parts = await _pages(source, context, settings, pause, wants, source.cluster)
+        if wants.strip is not None:
+            found = await strip(source.cluster, wants.strip)
+            parts |= {"strip": found, "strip_about": wants.strip}
+    except Exception as error:
+        return problem_with(error)
+    return parts
+
+
+def problem_with(error: Exception) -> Parts:
+    """Return why one viewer's page could not be answered: the others are not disturbed."""
+    words = f"an internal error of eoctl on this page; please report: {type(error).__name__}"
+    sentence = error.sentence if isinstance(error, EoctlError) else words
+    return {"problem": sentence, "problem_of": "judge"}
+
+
+async def _pages(
+    source: Source,
+    context: Context,
+    settings: Settings,
+    pause: float,
+    wants: Wants,
+    cluster: Cluster | None = None,
+) -> Parts:
+    """Return the pages that a screen wants. cluster: None for a bundle, which has no records."""
+    jobs: list[Awaitable[Parts]] = []
     if wants.why is not None:
         jobs.append(_why(source, context, settings, pause, wants.why))
     if wants.history is not None:

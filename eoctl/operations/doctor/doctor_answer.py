@@ -20,10 +20,22 @@ from recovery.doctor.rules import RULES, WITHOUT_APP
 from recovery.doctor.setting_names import DAY
 from recovery.doctor.version_rules import refuse_contradiction
 from recovery.doctor.versions import VersionRange
+from recovery.errors import UsageError
 from recovery.facts import Missing
+from recovery.quoting import quoted
 from recovery.selectors import parse_selector
 from recovery.values import replace
 from recovery.watch.check_rules import TRANSACTION_STATE
+
+
+def refuse_patterns(names: Sequence[str]) -> None:
+    """Raise UsageError for a name with `*` or `?`: a pattern would find nothing, and seem good."""
+    for name in names:
+        if not name or not {"*", "?"}.isdisjoint(name):
+            raise UsageError(
+                f"{quoted(name)} is no name of a topic, a group or a transactional id",
+                remedy="give names in full, without patterns, or none to see everything",
+            )
 
 
 async def doctor(

@@ -110,10 +110,12 @@ def test_an_id_whose_name_is_an_asterisk_is_not_any_id() -> None:
 
 
 def test_commands_on_a_secured_listener_need_a_login() -> None:
-    [note] = login_notes([row("orders", command="kafka-configs.sh")], "SASL_SSL")
+    [note] = login_notes(
+        [row("orders", command="kafka-configs.sh")], {"security.protocol": "sasl_ssl"}
+    )
     assert "--command-config FILE" in note
-    assert login_notes([row("orders", command="kafka-configs.sh")], "PLAINTEXT") == []
-    assert login_notes([row("orders")], "SASL_SSL") == []
+    assert login_notes([row("orders", command="kafka-configs.sh")], {}) == []
+    assert login_notes([row("orders")], {"security.protocol": "sasl_ssl"}) == []
 
 
 def test_names_count_only_the_rules_that_can_be_about_them() -> None:

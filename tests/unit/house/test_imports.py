@@ -119,7 +119,7 @@ def test_a_line_is_read_without_validators_of_pydantic() -> None:
     A path, as in `tui --replay FILE`, would load pydantic itself: a quarter of that start.
     """
     code = (
-        "import sys; from eoctl.cli.main import build; from eoctl.cli.tree import TREE\n"
+        "import sys; from eoctl.cli.parser import build; from eoctl.cli.tree import TREE\n"
         "c = build('eoctl', TREE).commands['lso'].make_context('lso', ['-X', 'a=b', 't', 'u:1'])\n"
         "print([c.params[n] for n in ('x', 'topics', 'regex', 'output', 'all_')])\n"
         "c = build('eoctl', TREE).commands['tui'].make_context('tui', ['--replay', 'a/./b'])\n"

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from eoctl.cli.main import build
+from eoctl.cli.parser import build
 from eoctl.cli.tree import TREE
 
 ROOT = Path(__file__).parents[3]

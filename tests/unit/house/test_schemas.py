@@ -28,6 +28,7 @@ WITHOUT_ROWS = {
     "exporter",
     "lab-demo",
     "lab-topic",
+    "mcp",
     "report",
     "tui",
 }

@@ -1,1 +1,1 @@
-"""`check` and `exporter`: what a cluster looks like to cron, Prometheus and Nagios."""
+"""`check`, `exporter` and `tui`: what a cluster looks like all day, to programs and to people."""

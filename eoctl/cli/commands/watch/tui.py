@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
+from eoctl.cli.commands.watch.tui_web import interval_seconds, refuse_theme, tui_web
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, option
 from eoctl.cli.progress import note
 from recovery.errors import Exit, UsageError
-from recovery.times import duration
 
 if TYPE_CHECKING:
     from eoctl.settings.context import Context
@@ -33,11 +33,33 @@ def tui(
         bool, option("--headless", "with --record: without a display, until it is stopped")
     ] = False,
     no_mouse: Annotated[bool, option("--no-mouse", "leave the mouse to the terminal")] = False,
+    web: Annotated[bool, option("--web", "in a browser, for several people: nothing acts")] = False,
+    listen: Annotated[
+        str | None, option("--listen HOST:PORT", "for --web [127.0.0.1:8080]; port 0: a free one")
+    ] = None,
+    certificate: Annotated[
+        Path | None, option("--certificate FILE", "for --web over TLS: PEM, with its chain")
+    ] = None,
+    key: Annotated[Path | None, option("--key FILE", "of the certificate")] = None,
+    proxy: Annotated[
+        str | None, option("--proxy ADDRESS", "for --web: only this proxy, with TLS, may connect")
+    ] = None,
+    url: Annotated[
+        str | None, option("--url URL", "for --web: how browsers reach it, if not by --listen")
+    ] = None,
 ) -> int:
     """The dashboard: what is held, by what, since when, and the way out; all day on one screen.
 
     Looks, at most a tenth of the time; changes only what you plan there and then confirm by a word.
     """
+    given = {"listen": listen, "proxy": proxy, "url": url}
+    given |= {"certificate": _text(certificate), "key": _text(key)}
+    if web:
+        if record or replay or headless:
+            raise UsageError("shows a live cluster", where="--web", remedy="leave out the rest")
+        return tui_web(connection, limits, interval, theme, given)
+    if any(given.values()):
+        raise UsageError("only with --web", where="--listen, --certificate, --key, --proxy, --url")
     if headless and record is None:
         raise UsageError("needs --record FILE", where="--headless")
     if not (headless or (sys.stdin.isatty() and sys.stdout.isatty())):
@@ -50,9 +72,7 @@ def tui(
     bundle = connection.bundle()
     if sum(given is not None for given in (record, replay, bundle)) > 1:
         raise UsageError("give only one of them", where="--record, --replay, --from")
-    seconds = duration(interval, where="--interval")
-    if not 1 <= seconds <= 3600:
-        raise UsageError("between 1s and 1h", where="--interval")
+    seconds = interval_seconds(interval)
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
 
     from eoctl.stores.bundle_files import is_bundle
@@ -61,10 +81,8 @@ def tui(
     from tui.feed.recording import check
     from tui.feed.replay import ReplayFeed
     from tui.feed.writer import Writer
-    from tui.widgets.palette import THEMES
 
-    if theme not in THEMES:
-        raise UsageError(f"no theme {theme!r}", where="--theme", remedy=", ".join(THEMES))
+    refuse_theme(theme)
 
     def live(context: "Context") -> LiveFeed:
         return LiveFeed(
@@ -123,6 +141,10 @@ def tui(
     if app.return_code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
     return app.return_code or (ended.exit_status if ended is not None else Exit.OK)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _record(feed: "AskingFeed", writer: "Writer", interval: str) -> NoReturn:
