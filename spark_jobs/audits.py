@@ -8,7 +8,15 @@ own code fails.
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -142,6 +150,17 @@ def stream(
                     yield runner.run(anext(whole))
         finally:
             runner.run(whole.aclose())
+
+
+def ask_both(access: Access, use: Callable[[Cluster, Cluster], Coroutine[Any, Any, T]]) -> T:
+    """Call `use`, in a task, with the open clusters of a source and its mirror."""
+    beside = access.beside or access
+
+    async def asked(source: Cluster) -> T:
+        async with Cluster(beside.settings(), Deadline(None), read_only=True) as mirror:
+            return await use(source, mirror)
+
+    return access.ask(asked, read_only=True)
 
 
 def read(

@@ -21,6 +21,8 @@ from recovery.shared.log_position import LogPosition
 
 SCHEMA = "eoctl.mirror-map/v1"
 _SEAL = "seal"
+BY_TIME = "restart by time, --to-datetime"
+"""The way out where a map does not say the offset."""
 
 
 class MapRange(Document):
@@ -46,6 +48,13 @@ class MapBlock(Document):
     digest: str
 
 
+class MapUnseen(Document):
+    """Offsets [start, end) of the mirror that were deleted before any run saw them."""
+
+    start: int
+    end: int
+
+
 class MapPartition(Document):
     """One partition of both topics.
 
@@ -53,7 +62,8 @@ class MapPartition(Document):
     0: the source was never read up to its end.
     began: timestamp (ms) of the source's first record; None: it has none. pairs, waiting: records
     with a pair, and visible ones without. steps, rest: packed as in `recovery.audit.mirror_steps`;
-    number: of steps. blocks: cover the mirror's range, by offset.
+    number: of steps. blocks: cover the mirror's range, by offset. unseen: by offset; None: made by
+    an eoctl that did not note them.
     """
 
     partition: int
@@ -67,6 +77,7 @@ class MapPartition(Document):
     steps: str
     rest: str
     blocks: tuple[MapBlock, ...]
+    unseen: tuple[MapUnseen, ...] | None = None
 
     def unpacked(self) -> tuple[Steps, Rest]:
         """Return the pairs, and the source's records without one."""
@@ -132,6 +143,18 @@ class MirrorMap(Document):
     def by_number(self) -> dict[int, MapPartition]:
         """Return the partitions by number."""
         return {p.partition: p for p in self.partitions}
+
+
+def unseen_after(known: MapPartition | None, start: int) -> tuple[MapUnseen, ...]:
+    """Return what no run has seen of a mirror that is read from offset `start` on now."""
+    seen = 0 if known is None else known.mirror.end
+    earlier: tuple[MapUnseen, ...] = ()
+    if known is not None:
+        # a map without a note may have seen what was deleted before it, or not
+        begin = known.mirror.start
+        earlier = (MapUnseen(start=0, end=begin),) if begin else ()
+        earlier = earlier if known.unseen is None else known.unseen
+    return (*earlier, MapUnseen(start=seen, end=start)) if start > seen else earlier
 
 
 def with_partition(

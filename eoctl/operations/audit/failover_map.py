@@ -4,20 +4,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eoctl.engine.mirror_logs import ClusterLog, MappedLog, MirrorLog
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.operations.audit.failover_source import Commits, Compared
-from eoctl.operations.audit.map_commits import BY_TIME, of_bundle
+from eoctl.operations.audit.map_commits import of_bundle
 from eoctl.operations.audit.mirror import topic_id
-from eoctl.operations.audit.mirror_logs import ClusterLog, MappedLog, MirrorLog
 from eoctl.operations.audit.ranges import Resolved
 from eoctl.operations.restart.restart_request import Origin
 from eoctl.stores import bundle_files
 from eoctl.stores.offsets import mirror_maps
 from eoctl.stores.offsets.store import StoreEntry
 from recovery.audit.failover import Found
-from recovery.audit.mirror_map import MapCommit, MapPartition, MirrorMap, ids_unknown
+from recovery.audit.mirror_map import BY_TIME, MapCommit, MapPartition, MirrorMap, ids_unknown
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.quoting import some

@@ -13,11 +13,11 @@ from eoctl.cli.commands.dedup import RecordSource
 from eoctl.cli.spark_options import SparkOptions
 from eoctl.engine import end_to_end_task
 from eoctl.engine.id_buckets import IdBuckets
+from eoctl.engine.mirror_continuing import continued
+from eoctl.engine.mirror_logs import Digested, OnProgress, Progress
 from eoctl.operations.audit import end_to_end_map
 from eoctl.operations.audit.end_to_end_map import MapAudit
 from eoctl.operations.audit.engine import here
-from eoctl.operations.audit.mirror_continuing import continued
-from eoctl.operations.audit.mirror_logs import Digested, OnProgress, Progress
 from eoctl.operations.audit.ranges import AuditOptions, Resolved
 from eoctl.stores.offsets import mirror_maps
 from recovery.answers import Answer

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoctl.operations.audit import mirror_continuing
-from eoctl.operations.audit.mirror_continuing import continued
-from eoctl.operations.audit.mirror_logs import Digested, MappedLog, OnProgress, Progress
-from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
+from eoctl.engine import mirror_continuing
+from eoctl.engine.mirror_continuing import continued
+from eoctl.engine.mirror_logs import Digested, MappedLog, OnProgress, Progress
+from eoctl.engine.mirror_reading import Both, BothLogs, PartitionMirror
 from eoctl.operations.audit.ranges import AuditOptions, Resolved
 from recovery.audit.mirror_map import (
     MapCommit,
