@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from recovery.documents import Document
 from recovery.formats.arrays import int32_values, int64_values, null_mask, one_chunk
 from recovery.formats.columns import int64_array
 from recovery.state.changelogs.changelog import ChangelogFormat
@@ -32,6 +33,36 @@ class EntryDifference(Value):
     b: Side | None
 
 
+class NamedState(Document):
+    """A state that a job compares. address: of its manifest, as `state_folder.read` takes it;
+    sha256: of its manifest."""
+
+    address: str
+    sha256: str
+
+
+class CompareRequest(Document):
+    """The request of a job that compares two states. most: differences that each task keeps.
+
+    answer: the file for what the tasks found; None: it is the job's result.
+    """
+
+    a: NamedState
+    b: NamedState
+    most: int
+    timestamps: bool = True
+    answer: str | None = None
+
+
+class CompareFound(Value):
+    """What a task has compared, as JSON can hold it: see Compared."""
+
+    only_a: int
+    only_b: int
+    different: int
+    found: tuple[EntryDifference, ...]
+
+
 @dataclass
 class Compared:
     """The numbers of differing entries by kind of difference, and the first `most` of them."""
@@ -45,6 +76,17 @@ class Compared:
     @property
     def equal(self) -> bool:
         return not (self.only_a or self.only_b or self.different)
+
+    def result(self) -> CompareFound:
+        """Return the numbers and what was found."""
+        return CompareFound(self.only_a, self.only_b, self.different, tuple(self.found))
+
+    def join(self, other: CompareFound) -> None:
+        """Add what was compared of the keys that follow."""
+        self.only_a += other.only_a
+        self.only_b += other.only_b
+        self.different += other.different
+        self.found += other.found[: self.most - len(self.found)]
 
     def add(
         self,
