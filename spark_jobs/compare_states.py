@@ -3,7 +3,6 @@
 Executors read both states where they are; nothing is written there.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.compare_task import compare_tasks, compared
 from eoctl.kafka.connection.access import Access
-from eoctl.stores.state import folder as state_folder
-from eoctl.stores.state.finished_rows import StateRows
 from recovery.answers import status_of
-from recovery.errors import RefusedError, UsageError
-from recovery.state.compare import CompareRequest, NamedState
+from recovery.state.state_jobs import CompareRequest
 from spark_jobs.session import executors, job
+from spark_jobs.session.states import opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,26 +41,6 @@ def work(
         return {**result, "found": answers}
     Path(asked.answer).write_text(json.dumps(answers), encoding="utf-8")
     return result
-
-
-def opened(state: NamedState) -> StateRows:
-    """Return a state as this process sees it. Raises RefusedError if it is not there, or another
-    one."""
-    try:
-        storage, manifest, content = state_folder.read_bytes(state.address)
-    except UsageError as error:
-        raise RefusedError(
-            f"executors do not see this state: {error.what}",
-            where=state.address,
-            remedy=executors.SHARED,
-        ) from None
-    if hashlib.sha256(content).hexdigest() != state.sha256:
-        raise RefusedError(
-            "executors see another state there, or it was replaced meanwhile",
-            where=state.address,
-            remedy=executors.SHARED,
-        )
-    return StateRows(storage, manifest)
 
 
 if __name__ == "__main__":

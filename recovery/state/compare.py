@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from recovery.documents import Document
 from recovery.formats.arrays import int32_values, int64_values, null_mask, one_chunk
 from recovery.formats.columns import int64_array
 from recovery.state.changelogs.changelog import ChangelogFormat
@@ -31,27 +30,6 @@ class EntryDifference(Value):
     key: bytes
     a: Side | None
     b: Side | None
-
-
-class NamedState(Document):
-    """A state that a job compares. address: of its manifest, as `state_folder.read` takes it;
-    sha256: of its manifest."""
-
-    address: str
-    sha256: str
-
-
-class CompareRequest(Document):
-    """The request of a job that compares two states. most: differences that each task keeps.
-
-    answer: the file for what the tasks found; None: it is the job's result.
-    """
-
-    a: NamedState
-    b: NamedState
-    most: int
-    timestamps: bool = True
-    answer: str | None = None
 
 
 class CompareFound(Value):

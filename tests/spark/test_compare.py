@@ -16,11 +16,11 @@ from eoctl.stores.state import finished_rows
 from eoctl.stores.state import folder as state_folder
 from recovery.answers import Answer
 from recovery.errors import RefusedError
-from recovery.state.compare import NamedState
+from recovery.state.state_jobs import NamedState
 from recovery.state.state_rows import StateCompareRow
 from recovery.values import replace
 from spark_jobs import compare_states
-from spark_jobs.session import job
+from spark_jobs.session import job, states
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import fill
@@ -110,7 +110,7 @@ def test_files_that_are_not_the_manifests_and_states_that_executors_do_not_see(
         compared(a, b, on=on)
     for name, why in ((a, "executors see another state"), (tmp_path / "c", "do not see this")):
         with pytest.raises(RefusedError, match=why):
-            compare_states.opened(NamedState(address=f"{name}/manifest.json", sha256="0" * 64))
+            states.opened(NamedState(address=f"{name}/manifest.json", sha256="0" * 64))
 
 
 @pytest.mark.long

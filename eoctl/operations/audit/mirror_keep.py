@@ -119,7 +119,7 @@ class MirrorKeep(Audit[MirrorKept]):
     question: MirrorRequest
     path: Path
 
-    job: ClassVar[str] = "audit_mirror_keep"
+    job: ClassVar[str] = "audit_mirror"
     spark_offsets: ClassVar[int] = 20_000_000
     answer_type = MirrorKept
 

@@ -1,6 +1,5 @@
 """`state compare` on Spark: a job compares two states in the executors' tasks."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 
@@ -8,10 +7,10 @@ import msgspec
 
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
+from eoctl.operations.state.delivery import named
 from eoctl.stores import private
-from eoctl.stores.state import folder as state_folder
-from eoctl.stores.storage_address import storage_and_name
-from recovery.state.compare import CompareFound, CompareRequest, NamedState
+from recovery.state.compare import CompareFound
+from recovery.state.state_jobs import CompareRequest
 from recovery.values import Value
 
 
@@ -29,7 +28,7 @@ class OnSpark(Value):
         with private.temporary("compare-found") as folder:
             answer = folder / "found.json"
             request = CompareRequest(
-                a=_named(a), b=_named(b), most=most, timestamps=timestamps, answer=str(answer)
+                a=named(a), b=named(b), most=most, timestamps=timestamps, answer=str(answer)
             )
             launch(
                 "compare_states",
@@ -42,10 +41,3 @@ class OnSpark(Value):
             )
             for found in json.loads(answer.read_bytes()):
                 yield msgspec.convert(found, CompareFound)
-
-
-def _named(given: str) -> NamedState:
-    """Return the state that executors open again: its manifest, from everywhere."""
-    storage, name = storage_and_name(given, state_folder.MANIFEST)
-    _, _, content = state_folder.read_bytes(given)
-    return NamedState(address=storage.shown(name), sha256=hashlib.sha256(content).hexdigest())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eoctl.engine.topic_delivery import TopicDelivery
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
@@ -30,6 +31,25 @@ STEP = Step(
 )
 
 
+class There(TopicDelivery):
+    """All rows are committed."""
+
+    def __init__(self, seen: PartitionFacts) -> None:
+        self._seen = seen
+
+    async def last_committed(self) -> Any:
+        return {}
+
+    async def facts(self) -> dict[int, PartitionFacts]:
+        return {0: self._seen}
+
+    def rows_of(self, *given: Any) -> int | None:
+        return 3
+
+    async def digest(self, facts: PartitionFacts) -> Digest:
+        return ROWS
+
+
 class Topic(IntoTopic):
     """A topic that holds all rows of the state and their digest, seen at these offsets."""
 
@@ -37,19 +57,7 @@ class Topic(IntoTopic):
         self._cluster: Any = SimpleNamespace(forgive=lambda: None)
         self._topic = "t"
         self._source: Any = SimpleNamespace(partitions={0: PART})
-        self._seen = PartitionFacts("t", 0, "id", 1, 0, (1,), 0, stable, high)
-
-    async def _last_committed(self) -> Any:
-        return {}
-
-    async def _facts(self) -> dict[int, PartitionFacts]:
-        return {0: self._seen}
-
-    def _rows_of(self, *given: Any) -> int | None:
-        return 3
-
-    async def _digest(self, facts: PartitionFacts) -> Digest:
-        return ROWS
+        self.there = There(PartitionFacts("t", 0, "id", 1, 0, (1,), 0, stable, high))
 
 
 @pytest.mark.parametrize(("stable", "high", "done"), [(5, 5, True), (5, 6, False)])
