@@ -27,9 +27,10 @@ def work(
     and the digest of what was read back}}."""
     asked = job.understood(DeliverRequest.model_validate, request)
     refuse_speculation(spark)
-    rows = [p.digest.rows for p in opened(asked.state).manifest.partitions]
+    parts = DeliveredState(opened(asked.state), asked.changelog, asked.state.sha256).partitions
+    rows = sum(parts[p].digest.rows for p in asked.partitions)
     stage = {"stage": "send and read back", "stages_done": 0, "stages_total": 1}
-    progress.watch({**stage, "records": None, "records_total": sum(rows)}.copy)
+    progress.watch({**stage, "records": None, "records_total": rows}.copy)
 
     def deliver(number: int) -> dict[str, Any]:
         state = DeliveredState(opened(asked.state), asked.changelog, asked.state.sha256)
