@@ -55,7 +55,7 @@ def failing_once(run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     """The first task has done its work when its executor is lost; it is tried again."""
 
     def ran(
-        spark: "SparkSession", function: Callable[[int], Any], count: int, *rest: Any
+        spark: "SparkSession", function: Callable[[int], Any], count: int, *rest: Any, **more: Any
     ) -> list[Any]:
         def once(task: int) -> Any:
             from pyspark import TaskContext
@@ -65,7 +65,7 @@ def failing_once(run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
                 raise RuntimeError("its executor was lost")
             return answer
 
-        return run(spark, once, count, *rest)
+        return run(spark, once, count, *rest, **more)
 
     return ran
 
