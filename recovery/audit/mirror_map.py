@@ -49,10 +49,14 @@ class MapBlock(Document):
 
 
 class MapUnseen(Document):
-    """Offsets [start, end) of the mirror that were deleted before any run saw them."""
+    """Offsets [start, end) of the mirror that were deleted before any run saw them.
+
+    proven: False: an eoctl that noted nothing may have seen them.
+    """
 
     start: int
     end: int
+    proven: bool = True
 
 
 class MapPartition(Document):
@@ -78,6 +82,11 @@ class MapPartition(Document):
     rest: str
     blocks: tuple[MapBlock, ...]
     unseen: tuple[MapUnseen, ...] | None = None
+
+    @property
+    def gaps(self) -> tuple[MapUnseen, ...]:
+        """Return where the mirror may have had copies that no run has seen."""
+        return unseen_after(self, 0)
 
     def unpacked(self) -> tuple[Steps, Rest]:
         """Return the pairs, and the source's records without one."""
@@ -150,9 +159,8 @@ def unseen_after(known: MapPartition | None, start: int) -> tuple[MapUnseen, ...
     seen = 0 if known is None else known.mirror.end
     earlier: tuple[MapUnseen, ...] = ()
     if known is not None:
-        # a map without a note may have seen what was deleted before it, or not
         begin = known.mirror.start
-        earlier = (MapUnseen(start=0, end=begin),) if begin else ()
+        earlier = (MapUnseen(start=0, end=begin, proven=False),) if begin else ()
         earlier = earlier if known.unseen is None else known.unseen
     return (*earlier, MapUnseen(start=seen, end=start)) if start > seen else earlier
 

@@ -361,7 +361,9 @@ class _Run:
             after[number] = _first_pair(self.parts[number])
             doubtful = number in self.doubtful
             # a copy that was made since the map looked may be deleted already
-            if doubtful or somewhere or output.start > mirror.end:
+            # and one that no run saw may have been of any record without a pair
+            deleted = output.start > mirror.end or self.parts[number].gaps
+            if doubtful or somewhere or deleted:
                 after[number] = NEVER
             # the copy may be of a record before the map's, or of one whose own copy is deleted
             if not doubtful and source.start == 0 and output.start == 0:

@@ -332,5 +332,5 @@ def _row(before: MapPartition | None, now: MapPartition, mine: Resolved) -> Mirr
         steps=now.number,
         waiting=now.waiting,
         unread=mine.end - now.source.end,
-        unseen=sum(r.end - r.start for r in now.unseen or ()),
+        unseen=sum(r.end - r.start for r in now.unseen or () if r.proven),
     )

@@ -48,14 +48,18 @@ def test_what_the_mirror_deleted_before_a_run_saw_it_is_noted() -> None:
     cut = old.model_copy(update={"mirror": old.mirror.model_copy(update={"start": 5})})
     for before, start, noted in (
         (None, 0, []),
-        (None, 7, [(0, 7)]),
+        (None, 7, [(0, 7, True)]),
         (BEFORE, 16, []),
-        (BEFORE, 20, [(16, 20)]),
-        (later.model_copy(update={"mirror": _mirror(20, 24)}), 30, [(16, 20), (24, 30)]),
+        (BEFORE, 20, [(16, 20, True)]),
+        (
+            later.model_copy(update={"mirror": _mirror(20, 24)}),
+            30,
+            [(16, 20, True), (24, 30, True)],
+        ),
         (old, 16, []),
-        (cut, 16, [(0, 5)]),
+        (cut, 16, [(0, 5, False)]),
     ):
-        assert [(r.start, r.end) for r in unseen_after(before, start)] == noted
+        assert [(r.start, r.end, r.proven) for r in unseen_after(before, start)] == noted
 
 
 def _mirror(start: int, end: int) -> MapRange:
