@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.engine.mirror_task import compared_pair, continued_pair
+from eoctl.engine.mirror_task import compared_pair, continued_pair, ranges_after
 from eoctl.kafka.connection.access import Access
 from eoctl.stores.offsets import mirror_maps
 from eoctl.stores.textfile import write_whole
@@ -20,6 +20,7 @@ from recovery.audit.audit_request import (
     MirrorKept,
     MirrorPairsRequest,
     joined_mirror,
+    not_told,
 )
 from recovery.audit.mirror_map import MapPartition
 from recovery.errors import EoctlError
@@ -53,7 +54,9 @@ def compare(
     def compared(number: int) -> dict[str, Any]:
         pair = pairs[number]
         try:
-            part = audits.ask_both(access, lambda a, b: compared_pair(a, b, audit, pair, reading))
+            part = audits.ask_both(
+                access, audit.topics, pair, lambda a, b: compared_pair(a, b, audit, pair, reading)
+            )
             found = MirrorFound(parts=(part,))
         except EoctlError as error:
             found = MirrorFound(failed=unread.of(pair.source.topic_partition, error))
@@ -91,12 +94,15 @@ def keep(
         before = known.get(pair.source.partition)
         try:
             part = audits.ask_both(
-                access, lambda a, b: continued_pair(a, b, audit, pair, before, reading)
+                access,
+                audit.topics,
+                pair,
+                lambda a, b: continued_pair(a, b, audit, pair, before, reading),
             )
         except EoctlError as error:
             failed = unread.of(pair.source.topic_partition, error)
             return MirrorKept(failed=failed).model_dump(mode="json")
-        done(pair.offsets)
+        done(sum(r.end - r.start for r in ranges_after(before, pair.source, pair.mirror)))
         told = early.add(part.partition, part.model_dump_json())
         return MirrorKept(parts=() if told else (part,)).model_dump(mode="json")
 
@@ -106,10 +112,13 @@ def keep(
     late = [p for f in each for p in f.parts]
     _give(((p.partition, p.model_dump_json()) for p in late), audit.answer)
     parts = [*map(MapPartition.model_validate_json, early.by_task.values()), *late]
-    failed = tuple(m for f in each for m in f.failed)
-    result = MirrorKept(failed=failed, parts=() if audit.answer else tuple(parts))
+    failed = [m for f in each for m in f.failed]
+    failed += not_told(pairs, [p.partition for p in parts], failed)
+    result = MirrorKept(failed=tuple(failed), parts=() if audit.answer else tuple(parts))
     stages.end()
-    return audits.ended(audit, result, 0)
+    gaps = any(p.unseen_since(known.get(p.partition)) for p in parts)
+    complete = not (failed or audit.missing or gaps)
+    return audits.ended(audit, result, 0, status_of(complete, False))
 
 
 def _give(texts: Iterable[tuple[int, str]], answer: str | None) -> None:

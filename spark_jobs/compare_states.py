@@ -24,8 +24,8 @@ def work(
 ) -> Mapping[str, Any]:
     """Run the job: a CompareFound of each task, in their order, to the file of the answer."""
     asked = job.understood(CompareRequest.model_validate, request)
-    left, right = opened(asked.a), opened(asked.b)
-    tasks = compare_tasks(left.manifest, right.manifest)
+    left, right = (opened(state).manifest for state in (asked.a, asked.b))
+    tasks = compare_tasks(left, right)
     stage = {"stage": "compare files and rows", "stages_done": 0, "stages_total": 1}
     progress.watch({**stage, "records": None, "records_total": None}.copy)
 
@@ -36,7 +36,12 @@ def work(
     answers = executors.run(spark, compare, len(tasks), "eoctl state compare")
     names = ("only_a", "only_b", "different")
     differing = sum(answer[name] for answer in answers for name in names)
-    result = {"differing": differing, "exit_status": int(status_of(True, differing > 0))}
+    complete = all(
+        state.complete and not any(p.incomplete for p in state.partitions)
+        for state in (left, right)
+    )
+    status = status_of(complete, differing > 0)
+    result = {"differing": differing, "exit_status": int(status)}
     if asked.answer is None:
         return {**result, "found": answers}
     Path(asked.answer).write_text(json.dumps(answers), encoding="utf-8")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.delivered import DeliveredState
 from eoctl.engine.topic_delivery import TopicDelivery
+from eoctl.kafka.ask.same_topic import refuse_other
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
+from recovery.facts import TopicPartition
 from recovery.state.state_jobs import DeliverRequest
 from spark_jobs.session import executors, job
 from spark_jobs.session.states import opened
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """Run the job. Return {"delivered": {partition: how many rows were sent and are there; `end`
-    and the digest of what was read back}}."""
+    """Run the job. Return {"delivered": {partition: how many rows were sent and are there; `start`,
+    `end` and the digest of what was read back}}."""
     asked = job.understood(DeliverRequest.model_validate, request)
     refuse_speculation(spark)
     parts = DeliveredState(opened(asked.state), asked.changelog, asked.state.sha256).partitions
@@ -47,12 +49,15 @@ def work(
 async def _delivered(
     cluster: Cluster, access: Access, state: DeliveredState, asked: DeliverRequest, partition: int
 ) -> dict[str, Any]:
+    place = TopicPartition(asked.topic, partition)
+    await refuse_other(cluster, asked.cluster_id, asked.topic_id, place)
     delivery = TopicDelivery(cluster, access.settings(), state, asked.topic)
     sent = await delivery.deliver(partition, asked.topic_id, lambda: None)
     facts = await delivery.settled(partition)
     there = await delivery.digest(facts)
     return {
         **sent,
+        "start": facts.log_start_offset,
         "end": facts.last_stable_offset,
         "digest": {"rows": there.rows, "sha256_sum": there.hex},
     }

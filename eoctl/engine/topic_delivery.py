@@ -42,7 +42,7 @@ class TopicDelivery:
         self._cluster, self._settings = cluster, settings
         self._state, self._topic = state, topic
         self.group = f"{topic}-eoctl-deliver"
-        self.read: dict[tuple[int, int], Digest] = {}
+        self.read: dict[tuple[int, int, int], Digest] = {}  # partition, start and end
 
     async def deliver(
         self,
@@ -181,11 +181,10 @@ class TopicDelivery:
 
     async def digest(self, facts: PartitionFacts) -> Digest:
         """Return the digest of all visible records; records read before are not read again."""
-        end = facts.last_stable_offset or 0
-        key = (facts.partition, end)
+        start, end = facts.log_start_offset or 0, facts.last_stable_offset or 0
+        key = (facts.partition, start, end)
         if key not in self.read:
             total = Digest()
-            start = facts.log_start_offset or 0
             async for records in read_columns(
                 self._cluster, Range(self._topic, facts.partition, start, end)
             ):

@@ -4,7 +4,7 @@ Everything is resolved: a Spark job receives such a request, and its findings ar
 engine. Everything fits in JSON, and nothing is secret.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from recovery.audit.audit_rows import AuditMirrorRow, MirrorCheckpoint, MirrorExamined
 from recovery.audit.duplicates import Duplicate, first
@@ -21,6 +21,8 @@ from recovery.values import Value, replace
 
 PART = ".part"
 """How the names of files end in which a job gives the parts of a map, beside its answer."""
+
+NOT_TOLD = "what was read of it has not arrived: its map is as it was, run it again"
 
 
 class Resolved(HasPartition, Value):
@@ -95,27 +97,37 @@ class MirrorPair(Value):
         return self.source.end - self.source.start + self.mirror.end - self.mirror.start
 
 
+class TopicOf(Value):
+    """Which topic a name meant when the ranges were chosen. topic_id None: brokers give none."""
+
+    cluster_id: str | None
+    topic_id: str | None
+
+
 class MirrorPairsRequest(AuditRequest):
-    """The request of `audit mirror`. ranges: of both topics. fields: those that make two records
-    the same.
+    """The request of `audit mirror`. ranges: of both topics. topics: the source's and the mirror's.
+    fields: those that make two records the same.
 
     compacted: whether source and mirror may be. since: the instant at which both ranges begin, ms;
     None: at the log starts.
     """
 
     pairs: tuple[MirrorPair, ...]
+    topics: tuple[TopicOf, TopicOf]
     fields: tuple[str, ...]
     compacted: tuple[bool, bool]
     since: int | None
 
 
 class MirrorKeepRequest(AuditRequest):
-    """The request of `audit mirror --keep`. ranges: what is to be read of both topics.
+    """The request of `audit mirror --keep`. ranges: what is to be read of both topics. topics: as
+    for `audit mirror`.
 
     path: the map's file, which is continued if there is one.
     """
 
     pairs: tuple[MirrorPair, ...]
+    topics: tuple[TopicOf, TopicOf]
     fields: tuple[str, ...]
     path: str
 
@@ -233,6 +245,19 @@ def joined_sequences(results: Sequence[SequencesFound], most: int) -> SequencesF
         partitions.append(one.model_copy(update={"findings": kept}))
         left -= len(kept)
     return SequencesFound(failed=_failed(results), partitions=tuple(partitions))
+
+
+def not_told(
+    pairs: Iterable[MirrorPair], told: Container[int], failed: Iterable[Missing]
+) -> list[Missing]:
+    """Return the pairs of which neither a part of the map nor an error has come. told: partitions
+    with a part."""
+    known = {m.partition for m in failed}
+    return [
+        Missing("partition", "NOT_READ", NOT_TOLD, None, *pair.source.topic_partition)
+        for pair in pairs
+        if pair.source.partition not in known and pair.source.partition not in told
+    ]
 
 
 def joined_mirror(parts: Sequence[MirrorPart], failed: Sequence[Missing], most: int) -> MirrorFound:

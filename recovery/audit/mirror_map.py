@@ -83,6 +83,12 @@ class MapPartition(Document):
     blocks: tuple[MapBlock, ...]
     unseen: tuple[MapUnseen, ...] | None = None
 
+    def unseen_since(self, before: "MapPartition | None") -> list[MapUnseen]:
+        """Return what the mirror deleted after a run, before the next one saw it."""
+        if before is None:
+            return []
+        return [r for r in self.unseen or () if r.start >= before.mirror.end]
+
     @property
     def gaps(self) -> tuple[MapUnseen, ...]:
         """Return where the mirror may have had copies that no run has seen."""

@@ -30,6 +30,7 @@ class DeliverRequest(Document):
 
     state: NamedState
     changelog: str
+    cluster_id: str | None
     topic: str
     topic_id: str | None
     partitions: tuple[int, ...]

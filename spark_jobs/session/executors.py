@@ -347,7 +347,8 @@ def raise_first(answers: Any) -> None:
 def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) -> list[Any]:
     """Return the rows of a frame; explain what goes wrong with the executors' Python.
 
-    refusals: those that the frame's tasks use. Raises the first error that they report.
+    refusals: those that the frame's tasks use. Raises the first error that they report,
+    IncompleteError if the rows are too large for the driver.
     """
     _describe(spark, what)
     try:
@@ -380,6 +381,12 @@ def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) 
             ) from None
         if ours := of_ours(text):
             raise ours from None
+        if (limit := "spark.driver.maxResultSize") in text:
+            raise IncompleteError(
+                f"what its tasks found is more than {limit} allows",
+                where=what,
+                remedy=f"name fewer topics or a shorter range, or more with --conf {limit}=",
+            ) from None
         raise
     _describe(spark, None)
     return rows

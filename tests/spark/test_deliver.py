@@ -68,7 +68,9 @@ def test_every_row_is_there_once_though_a_task_is_tried_again(
         return results[-1]
 
     async def unread(self: TopicDelivery, facts: PartitionFacts) -> Digest:
-        return self.read[facts.partition, facts.last_stable_offset or 0]
+        return self.read[
+            facts.partition, facts.log_start_offset or 0, facts.last_stable_offset or 0
+        ]
 
     monkeypatch.setattr(spark_step, "launch", launch)
     monkeypatch.setattr(executors, "run", failing_once(executors.run))

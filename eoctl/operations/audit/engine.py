@@ -8,7 +8,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -195,17 +195,22 @@ def _on_spark(
     with private.temporary("audit") as folder:
         answer = folder / "found.json"
         with_answer = request.model_copy(update={"answer": str(answer)})
-        launch(
-            audit.job,
-            with_answer.model_dump(mode="json"),
-            audit.access(context),
-            engine.spark,
-            summary=f"{audit.job.replace('_', ' ')} of {about}",
-            show=engine.show,
-            context=context.title,
-            cluster_id=ranges.cluster_id,
-            seconds=seconds,
-            beat=lambda: audit.take(ranges, folder, last=False),
-        )
+        try:
+            launch(
+                audit.job,
+                with_answer.model_dump(mode="json"),
+                audit.access(context),
+                engine.spark,
+                summary=f"{audit.job.replace('_', ' ')} of {about}",
+                show=engine.show,
+                context=context.title,
+                cluster_id=ranges.cluster_id,
+                seconds=seconds,
+                beat=lambda: audit.take(ranges, folder, last=False),
+            )
+        except BaseException:
+            with suppress(Exception):  # why the job ended is what to say
+                audit.take(ranges, folder, last=True)
+            raise
         audit.take(ranges, folder, last=True)
         return audit.answer_type.model_validate(json.loads(answer.read_bytes()))

@@ -28,6 +28,7 @@ from recovery.audit.audit_request import (
     MirrorPair,
     MirrorPairsRequest,
     MirrorPart,
+    TopicOf,
     joined_mirror,
 )
 from recovery.audit.mirror_table import FIELDS
@@ -88,13 +89,13 @@ class MirrorRequest(Value):
 
 
 class MirrorRanges(AuditedRanges, kw_only=True):
-    """fields: compared. compacted: source and mirror, None: hidden. offset_syncs, checkpoints:
-    their topics."""
+    """fields: compared. compacted: source and mirror, None: hidden. identities: theirs, too.
+    offset_syncs, checkpoints: their topics."""
 
     pairs: Sequence[MirrorPair]
     fields: tuple[str, ...]
     compacted: tuple[bool | None, bool | None]
-    mirror_cluster_id: str | None
+    identities: tuple[TopicOf, TopicOf]
     offset_syncs: str | None
     checkpoints: str | None
 
@@ -124,6 +125,7 @@ class MirrorAudit(Audit[MirrorFound]):
         return MirrorPairsRequest(
             **self.asked(audited, reading),
             pairs=tuple(audited.pairs),
+            topics=audited.identities,
             fields=audited.fields,
             compacted=may_be_compacted(audited.compacted),
             since=start.value if start.kind == "time" else None,
@@ -156,7 +158,7 @@ class MirrorAudit(Audit[MirrorFound]):
             extra={
                 "topic": topic,
                 "mirror_topic": copy,
-                "mirror_cluster_id": audited.mirror_cluster_id,
+                "mirror_cluster_id": audited.identities[1].cluster_id,
                 "compared": list(audited.fields),
                 "findings": result.findings,
                 "examined": [part.examined.json_values() for part in parts],
@@ -203,10 +205,15 @@ async def _looked(source: Cluster, mirror: Cluster, question: MirrorRequest) -> 
         pairs=pairs,
         fields=compared_fields(question.ignored, stamped=stamped),
         compacted=policies,
-        mirror_cluster_id=mirror.cluster_id,
+        identities=(await _described(source, topic), await _described(mirror, copy)),
         offset_syncs=sync_topic,
         checkpoints=checkpoint_topic,
     )
+
+
+async def _described(cluster: Cluster, topic: str) -> TopicOf:
+    described = (await cluster.metadata([topic])).topics.get(topic)
+    return TopicOf(cluster.cluster_id, None if described is None else described.topic_id)
 
 
 def ranges_of(pairs: Sequence[MirrorPair]) -> list[Resolved]:

@@ -36,7 +36,14 @@ from eoctl.settings.context import Context
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.offsets import mirror_maps
 from recovery.answers import Answer, error_rows
-from recovery.audit.audit_request import PART, MirrorKeepRequest, MirrorKept, MirrorPair
+from recovery.audit.audit_request import (
+    PART,
+    MirrorKeepRequest,
+    MirrorKept,
+    MirrorPair,
+    TopicOf,
+    not_told,
+)
 from recovery.audit.audit_rows import MirrorKeptRow
 from recovery.audit.mirror_map import (
     MapCommit,
@@ -53,6 +60,7 @@ from recovery.values import replace
 
 SAVE_SECONDS = 10.0
 """What a killed run loses, beside the partitions that it was reading; more if saves take long."""
+MOST_SECONDS = 60.0  # of a save while a job is watched
 _SAVES = 20  # a save takes at most this part of the time
 
 
@@ -152,10 +160,15 @@ class MirrorKeep(Audit[MirrorKept]):
 
     def request(self, audited: AuditedRanges, reading: AuditOptions) -> MirrorKeepRequest:
         assert isinstance(audited, KeptRanges)
+        now = audited.kept.now
         return MirrorKeepRequest(
             **self.asked(audited, reading),
             pairs=tuple(audited.kept.pairs),
-            fields=audited.kept.now.compared,
+            topics=(
+                TopicOf(now.source_cluster_id or None, now.source_topic_id),
+                TopicOf(now.mirror_cluster_id or None, now.mirror_topic_id),
+            ),
+            fields=now.compared,
             path=str(self.path),
         )
 
@@ -190,8 +203,9 @@ class MirrorKeep(Audit[MirrorKept]):
             file.unlink()
         if not kept.is_due(last=last):
             return
+        kept.due = time.monotonic() + SAVE_SECONDS  # one that fails is not tried at every beat
         try:
-            with_cluster(self.question.own, None, partial(self._saved, kept))
+            with_cluster(self.question.own, MOST_SECONDS, partial(self._saved, kept))
         except (UnreachableError, IncompleteError):
             if last:  # before that the job goes on, and a later save has these too
                 raise
@@ -209,7 +223,13 @@ class MirrorKeep(Audit[MirrorKept]):
             cluster_id=audited.cluster_id,
             collected_at=kept.began,
             rows=[kept.rows[number] for number in sorted(kept.rows)],
-            errors=error_rows([*audited.unseen(result), *kept.unseen]),
+            errors=error_rows(
+                [
+                    *audited.unseen(result),
+                    *not_told(kept.pairs, kept.rows, result.failed),
+                    *kept.unseen,
+                ]
+            ),
             extra={
                 "map": str(self.path),
                 "bytes": kept.size,
@@ -305,8 +325,6 @@ def groups_read(groups: Iterable[GroupFacts], missing: Sequence[Missing]) -> set
 
 def _newly_unseen(before: MapPartition | None, now: MapPartition, mine: Resolved) -> list[Missing]:
     """Return what the mirror deleted since the last run before this one saw it."""
-    seen = 0 if before is None else before.mirror.end
-    gone = [r for r in now.unseen or () if before is not None and r.start >= seen]
     return [
         Missing(
             "partition",
@@ -316,7 +334,7 @@ def _newly_unseen(before: MapPartition | None, now: MapPartition, mine: Resolved
             None,
             *mine.topic_partition,
         )
-        for r in gone
+        for r in now.unseen_since(before)
     ]
 
 

@@ -180,8 +180,8 @@ def source(request: DeliveryRequest) -> DeliveredState:
     return state
 
 
-def named(given: str) -> NamedState:
-    """Return a state as executors open it again. given: its folder, address or manifest."""
+def named(given: str, sha256: str) -> NamedState:
+    """Return a state as executors open it again. given: its folder, address or manifest; sha256: of
+    the manifest that this process read."""
     storage, name = storage_and_name(given, state_folder.MANIFEST)
-    _, _, content = state_folder.read_bytes(given)
-    return NamedState(address=storage.shown(name), sha256=hashlib.sha256(content).hexdigest())
+    return NamedState(address=storage.shown(name), sha256=sha256)

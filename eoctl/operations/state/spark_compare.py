@@ -7,10 +7,9 @@ import msgspec
 
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
-from eoctl.operations.state.delivery import named
 from eoctl.stores import private
 from recovery.state.compare import CompareFound
-from recovery.state.state_jobs import CompareRequest
+from recovery.state.state_jobs import CompareRequest, NamedState
 from recovery.values import Value
 
 
@@ -21,15 +20,14 @@ class OnSpark(Value):
     show: Show
     seconds: float | None = None
 
-    def found(self, a: str, b: str, most: int, *, timestamps: bool) -> Iterator[CompareFound]:
-        """Yield what each task of `compare_tasks` found. a, b: a state's folder, address or
-        manifest. Raises what `launch` raises."""
+    def found(
+        self, a: NamedState, b: NamedState, most: int, *, timestamps: bool
+    ) -> Iterator[CompareFound]:
+        """Yield what each task of `compare_tasks` found. Raises what `launch` raises."""
         # what is found holds keys and values: the job's folder must not keep them
         with private.temporary("compare-found") as folder:
             answer = folder / "found.json"
-            request = CompareRequest(
-                a=named(a), b=named(b), most=most, timestamps=timestamps, answer=str(answer)
-            )
+            request = CompareRequest(a=a, b=b, most=most, timestamps=timestamps, answer=str(answer))
             launch(
                 "compare_states",
                 request.model_dump(mode="json"),

@@ -4,6 +4,7 @@ Checks files against their manifest, then compares digests: rows are decoded onl
 """
 
 import base64
+import hashlib
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import msgspec
 from eoctl.engine.compare_task import compare_tasks, compared
 from eoctl.host.clock import now_ms
 from eoctl.operations.state import spark_state
+from eoctl.operations.state.delivery import named
 from eoctl.operations.state.live_state import live_state
 from eoctl.operations.state.rebuild_answer import NOT_COMPLETE, RebuildProgress, not_complete
 from eoctl.operations.state.spark_compare import OnSpark
@@ -29,6 +31,7 @@ from recovery.row import ErrorRow
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.compare import Compared, CompareFound, EntryDifference, Side
 from recovery.state.manifest import Manifest
+from recovery.state.state_jobs import NamedState
 from recovery.state.state_rows import StateCompareRow, StateSparkStore, StateValue
 from recovery.times import format_duration
 from recovery.values import Value, replace
@@ -68,14 +71,14 @@ def compare(
     progress: RebuildProgress | None = None,
 ) -> Answer:
     """Compare two states. context: called only for `live`. Raises UsageError, RefusedError."""
-    left = StateRows(*state_folder.opened(comparison.a))
+    left, mine = _opened(comparison.a)
     if comparison.b == LIVE:
         place = comparison.at, comparison.scratch
         with live_state(
             context(), left.manifest, *place, comparison.on, timeout, progress
         ) as folder:
-            right = StateRows(*state_folder.opened(folder))
-            return _states(left, right, comparison, folder)
+            right, theirs = _opened(folder)
+            return _states(left, right, comparison, (mine, theirs))
     if comparison.at is not None:
         raise UsageError("only the live changelog is cut", where="--at")
     if comparison.scratch is not None:
@@ -88,12 +91,20 @@ def compare(
         if comparison.on is not None:
             raise UsageError("a dump is compared in this process", where="--engine spark")
         return _dumped(left, read_dump(local_path(comparison.b)), comparison)
-    right = StateRows(*state_folder.opened(comparison.b))
-    return _states(left, right, comparison, comparison.b)
+    right, theirs = _opened(comparison.b)
+    return _states(left, right, comparison, (mine, theirs))
 
 
-def _states(left: StateRows, right: StateRows, comparison: Comparison, b: str) -> Answer:
-    """Compare two states. b: where the second one is."""
+def _opened(given: str) -> tuple[StateRows, NamedState]:
+    """Return a state, and how executors find the same one."""
+    storage, manifest, content = state_folder.read_bytes(given)
+    return StateRows(storage, manifest), named(given, hashlib.sha256(content).hexdigest())
+
+
+def _states(
+    left: StateRows, right: StateRows, comparison: Comparison, both: tuple[NamedState, NamedState]
+) -> Answer:
+    """Compare two states. both: the same ones, for executors."""
     first, second = left.manifest, right.manifest
     if first.format != second.format or first.retention_ms != second.retention_ms:
         raise RefusedError(
@@ -106,11 +117,11 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison, b: str) -
     if on is None:
         found = (compared(left, right, one, most, timestamps=timestamps) for one in tasks)
     else:
-        found = on.found(comparison.a, b, most, timestamps=timestamps)
+        found = on.found(*both, most, timestamps=timestamps)
     rows: list[StateCompareRow] = []
     shown: list[StateCompareRow] = []
-    both = zip(tasks, found, strict=True)
-    for partition, of_partition in groupby(both, key=lambda pair: pair[0].topic_partition):
+    told = zip(tasks, found, strict=True)
+    for partition, of_partition in groupby(told, key=lambda pair: pair[0].topic_partition):
         whole = Compared(most - len(shown))
         for _, one in of_partition:
             whole.join(one)

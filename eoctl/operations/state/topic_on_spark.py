@@ -82,13 +82,14 @@ class _Operation(IntoTopic):
                 raise
         p = int(step.parameters["partition"])
         done = self._delivered[str(p)]
-        self.there.read[p, done["end"]] = ManifestDigest(**done["digest"]).digest()
+        self.there.read[p, done["start"], done["end"]] = ManifestDigest(**done["digest"]).digest()
         return {"sent": done["sent"], "rows": done["rows"]}
 
     async def _job(self, ensure_held: Callable[[], None]) -> Mapping[str, Any]:
         request = DeliverRequest(
-            state=named(self._request.folder),
+            state=named(self._request.folder, self._source.sha256),
             changelog=self._source.changelog,
+            cluster_id=self._cluster.cluster_id,
             topic=self._topic,
             topic_id=self._left[0].parameters["topic_id"],
             partitions=tuple(int(step.parameters["partition"]) for step in self._left),

@@ -136,7 +136,7 @@ def mirror(
             where="--follow",
             remedy="make the map on Spark without it, then follow without Spark",
         )
-    return _follow(connection, output, on, reads, kept)
+    return _follow(connection, output, SparkOptions(asked_engine="local"), reads, kept)
 
 
 def _follow(
