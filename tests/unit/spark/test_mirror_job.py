@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.columns import NONE
 from recovery.state.state_jobs import CompareRequest
 from recovery.values import replace
-from spark_jobs import audit_mirror, audits, compare_states
+from spark_jobs import audit_mirror, audits, compare_states, deliver
 from spark_jobs.session import executors, job, states
 from tests.unit.audit.test_mirror_map import WHOLE, keep
 from tests.unit.state.test_state_compare import state
@@ -43,7 +44,6 @@ FIRST = keep(None, SOURCE[:6], SOURCE[:5])
 LATER = keep(FIRST, SOURCE, SOURCE)
 GAP = keep(FIRST, SOURCE, SOURCE, cut=14)
 PROGRESS = job.JobProgress(None)
-Inline = Callable[..., list[Any]]
 
 
 def inline(_: object, function: Callable[[int], Any], count: int, *__: object) -> list[Any]:
@@ -229,3 +229,33 @@ def test_a_job_that_compares_an_incomplete_state_says_so(
         None,
     )
     assert answer.exit_status == status
+
+
+def test_tasks_ask_where_they_are_before_they_read_or_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    async def refuse(cluster: Any, *of: object) -> None:
+        asked.append((cluster, *of))
+        if len(asked) > 1:
+            raise RefusedError("another one")
+
+    def never(*_: object) -> Any:
+        raise AssertionError("it was read or sent")
+
+    mirror: Any = nullcontext("mirror")
+    monkeypatch.setattr(audits, "refuse_other", refuse)
+    monkeypatch.setattr(audits, "Cluster", lambda *_, **__: mirror)
+    access: Any = SimpleNamespace(
+        beside=None, settings=lambda: None, ask=lambda use, **_: asyncio.run(use("source"))
+    )
+    request = _request(Path("a.map"))
+    with pytest.raises(RefusedError):
+        audits.ask_both(access, request.topics, request.pairs[0], never)
+    there = [("source", "A", "one", ("orders", 0)), ("mirror", "B", "two", ("copy", 0))]
+    assert asked == there
+    monkeypatch.setattr(deliver, "refuse_other", refuse)
+    monkeypatch.setattr(deliver, "TopicDelivery", never)
+    wish: Any = SimpleNamespace(cluster_id="C", topic_id="three", topic="new")
+    with pytest.raises(RefusedError):
+        asyncio.run(deliver._delivered("there", access, never, wish, 1))  # type: ignore[arg-type]
+    assert asked == [*there, ("there", "C", "three", ("new", 1))]
