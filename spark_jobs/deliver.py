@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
-    """Run the job. Return {"delivered": {partition: how many rows were sent and are there; `start`,
-    `end` and the digest of what was read back}}."""
+    """Run the job. Return {"delivered": {partition: how many rows are there, and how many of them
+    the last attempt of its task sent; `start`, `end` and the digest of what was read back}}."""
     asked = job.understood(DeliverRequest.model_validate, request)
     refuse_speculation(spark)
     parts = DeliveredState(opened(asked.state), asked.changelog, asked.state.sha256).partitions
