@@ -378,6 +378,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "offset_syncs": str | None,
             "checkpoints_topic": str | None,
             "checkpoints": list[MirrorCheckpoint],
+            **_ENGINE,
         },
     ),
     "audit-mirror-transactions": Envelope(
@@ -401,6 +402,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "compared": list[str],
             "commits": int,
             "groups": int,
+            **_ENGINE,
         },
     ),
     "state-rebuild": Envelope(
@@ -424,7 +426,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "state-deliver": _PLAN,
     "state-compare": Envelope(
         StateCompareRow,
-        {"a": str, "b": str, "equal": bool, "same_cut": bool | None, "shown": int},
+        {"a": str, "b": str, "equal": bool, "same_cut": bool | None, "shown": int, "engine": str},
         optional=_SPARK_STORE,
     ),
     "state-show": Envelope(StateShowRow, {"format": str, "at": str}, optional=_SPARK_STORE),

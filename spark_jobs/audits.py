@@ -8,18 +8,27 @@ own code fails.
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eoctl.engine.audit_reading import LASTING, not_read
+from eoctl.kafka.ask.same_topic import refuse_other
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.pump import Reading
 from recovery.answers import status_of
-from recovery.audit.audit_request import AuditRequest, AuditResult
+from recovery.audit.audit_request import AuditRequest, AuditResult, MirrorPair, TopicOf
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
 from spark_jobs.session import executors, job
@@ -144,6 +153,27 @@ def stream(
             runner.run(whole.aclose())
 
 
+def ask_both(
+    access: Access,
+    topics: tuple[TopicOf, TopicOf],
+    pair: MirrorPair,
+    use: Callable[[Cluster, Cluster], Coroutine[Any, Any, T]],
+) -> T:
+    """Call `use`, in a task, with the open clusters of a source and its mirror. Raises RefusedError
+    if they have other topics than these."""
+    beside = access.beside or access
+
+    async def asked(source: Cluster) -> T:
+        async with Cluster(beside.settings(), Deadline(None), read_only=True) as mirror:
+            for cluster, of, r in zip(
+                (source, mirror), topics, (pair.source, pair.mirror), strict=True
+            ):
+                await refuse_other(cluster, of.cluster_id, of.topic_id, r.topic_partition)
+            return await use(source, mirror)
+
+    return access.ask(asked, read_only=True)
+
+
 def read(
     access: Access,
     make: Callable[[Cluster], AsyncGenerator[T, None]],
@@ -227,20 +257,9 @@ def answers(
 ) -> tuple[list[F], list[bytes]]:
     """Return what a frame of ANSWER holds: findings, sorted by piece, and contents.
 
-    Raises the errors of tasks, and IncompleteError if the results are too large for the driver.
+    Raises what `executors.collected` raises.
     """
-    try:
-        collected = executors.collected(spark, rows, what, refusals)
-    except EoctlError:
-        raise
-    except Exception as error:
-        if (limit := "spark.driver.maxResultSize") not in executors.text_of(error):
-            raise
-        raise IncompleteError(
-            f"what its tasks found is more than {limit} allows",
-            where=what,
-            remedy=f"name fewer topics or a shorter range, or more with --conf {limit}=",
-        ) from None
+    collected = executors.collected(spark, rows, what, refusals)
     content = [bytes(row["content"]) for row in collected if row["content"] is not None]
     by_piece = sorted(
         ((row["piece"], row["answer"]) for row in collected if row["answer"] is not None),

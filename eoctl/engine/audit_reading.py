@@ -34,6 +34,12 @@ AddHeaders = Callable[[TopicPartition, Buffer, HeaderScan], None]
 """Called with a response's whole batches and their headers, each partition's in offset order."""
 
 
+class AuditOptions(Reading):
+    """The options of an audit's reading. most: rows of the answer."""
+
+    most: int = 1000
+
+
 async def read_sequences(
     cluster: Cluster, ranges: Sequence[Resolved], reading: Reading, most: int
 ) -> SequencesFound:

@@ -4,17 +4,25 @@ Everything is resolved: a Spark job receives such a request, and its findings ar
 engine. Everything fits in JSON, and nothing is secret.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
+from recovery.audit.audit_rows import AuditMirrorRow, MirrorCheckpoint, MirrorExamined
 from recovery.audit.duplicates import Duplicate, first
+from recovery.audit.mirror_map import MapPartition
 from recovery.audit.sequences import Examined, Finding
 from recovery.audit.transaction_facts import Coverage
 from recovery.audit.transactions import ForeignMarker, Torn, Undecided, place, rank
 from recovery.documents import Document
 from recovery.facts import HasPartition, Missing, TopicPartition
+from recovery.formats.mirror_maker import Checkpoint, OffsetSync
 from recovery.inspect.lost_markers import OwnMarker
 from recovery.shared.record_ids import RecordId
-from recovery.values import Value
+from recovery.values import Value, replace
+
+PART = ".part"
+"""How the names of files end in which a job gives the parts of a map, beside its answer."""
+
+NOT_TOLD = "what was read of it has not arrived: its map is as it was, run it again"
 
 
 class Resolved(HasPartition, Value):
@@ -71,6 +79,57 @@ class DuplicatesRequest(AuditRequest):
 
     by: RecordId
     range_offsets: int
+
+
+class MirrorPair(Value):
+    """A partition of the source and the mirror's of that number, with MirrorMaker's data on both.
+
+    checkpoints: of groups that go on in the mirror.
+    """
+
+    source: Resolved
+    mirror: Resolved
+    syncs: tuple[OffsetSync, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+
+    @property
+    def offsets(self) -> int:
+        return self.source.end - self.source.start + self.mirror.end - self.mirror.start
+
+
+class TopicOf(Value):
+    """Which topic a name meant when the ranges were chosen. topic_id None: brokers give none."""
+
+    cluster_id: str | None
+    topic_id: str | None
+
+
+class MirrorPairsRequest(AuditRequest):
+    """The request of `audit mirror`. ranges: of both topics. topics: the source's and the mirror's.
+    fields: those that make two records the same.
+
+    compacted: whether source and mirror may be. since: the instant at which both ranges begin, ms;
+    None: at the log starts.
+    """
+
+    pairs: tuple[MirrorPair, ...]
+    topics: tuple[TopicOf, TopicOf]
+    fields: tuple[str, ...]
+    compacted: tuple[bool, bool]
+    since: int | None
+
+
+class MirrorKeepRequest(AuditRequest):
+    """The request of `audit mirror --keep`. ranges: what is to be read of both topics. topics: as
+    for `audit mirror`.
+
+    path: the map's file, which is continued if there is one.
+    """
+
+    pairs: tuple[MirrorPair, ...]
+    topics: tuple[TopicOf, TopicOf]
+    fields: tuple[str, ...]
+    path: str
 
 
 class AuditResult(Document):
@@ -146,6 +205,38 @@ class DuplicatesFound(AuditResult):
     shown: tuple[Duplicate, ...] = ()
 
 
+class MirrorPart(Value):
+    """What was found in one partition and its mirror. rows: the first findings; of a key the text
+    is missing. missing: what is not proven."""
+
+    examined: MirrorExamined
+    rows: list[AuditMirrorRow]
+    findings: int
+    missing: list[Missing]
+    checkpoints: list[MirrorCheckpoint]
+
+
+class MirrorFound(AuditResult):
+    """parts: of the pairs that could be read, in their order."""
+
+    parts: tuple[MirrorPart, ...] = ()
+
+    @property
+    def findings(self) -> int:
+        return sum(part.findings for part in self.parts)
+
+    @property
+    def unproven(self) -> list[Missing]:
+        """Return what was read and proves nothing."""
+        return [one for part in self.parts for one in part.missing]
+
+
+class MirrorKept(AuditResult):
+    """parts: of the map, those that were brought up to date."""
+
+    parts: tuple[MapPartition, ...] = ()
+
+
 def joined_sequences(results: Sequence[SequencesFound], most: int) -> SequencesFound:
     """Join the findings of tasks, in the order of the ranges."""
     partitions, left = [], most
@@ -154,6 +245,28 @@ def joined_sequences(results: Sequence[SequencesFound], most: int) -> SequencesF
         partitions.append(one.model_copy(update={"findings": kept}))
         left -= len(kept)
     return SequencesFound(failed=_failed(results), partitions=tuple(partitions))
+
+
+def not_told(
+    pairs: Iterable[MirrorPair], told: Container[int], failed: Iterable[Missing]
+) -> list[Missing]:
+    """Return the pairs of which neither a part of the map nor an error has come. told: partitions
+    with a part."""
+    known = {m.partition for m in failed}
+    return [
+        Missing("partition", "NOT_READ", NOT_TOLD, None, *pair.source.topic_partition)
+        for pair in pairs
+        if pair.source.partition not in known and pair.source.partition not in told
+    ]
+
+
+def joined_mirror(parts: Sequence[MirrorPart], failed: Sequence[Missing], most: int) -> MirrorFound:
+    """Join what was found in the pairs, in their order."""
+    joined, left = [], most
+    for part in parts:
+        joined.append(replace(part, rows=part.rows[:left]))
+        left -= len(joined[-1].rows)
+    return MirrorFound(failed=tuple(failed), parts=tuple(joined))
 
 
 def joined_transactions(results: Sequence[TransactionsFound], most: int) -> TransactionsFound:

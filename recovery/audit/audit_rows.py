@@ -263,6 +263,9 @@ class MirrorKeptRow(Row):
     unread: Annotated[
         int, Meta(description="offsets of the source that are too far ahead of the mirror")
     ]
+    unseen: Annotated[
+        int, Meta(description="offsets of the mirror that were deleted before a run saw them")
+    ]
 
 
 class AuditEndToEndRow(Row):

@@ -21,6 +21,8 @@ from recovery.shared.log_position import LogPosition
 
 SCHEMA = "eoctl.mirror-map/v1"
 _SEAL = "seal"
+BY_TIME = "restart by time, --to-datetime"
+"""The way out where a map does not say the offset."""
 
 
 class MapRange(Document):
@@ -46,6 +48,17 @@ class MapBlock(Document):
     digest: str
 
 
+class MapUnseen(Document):
+    """Offsets [start, end) of the mirror that were deleted before any run saw them.
+
+    proven: False: an eoctl that noted nothing may have seen them.
+    """
+
+    start: int
+    end: int
+    proven: bool = True
+
+
 class MapPartition(Document):
     """One partition of both topics.
 
@@ -53,7 +66,8 @@ class MapPartition(Document):
     0: the source was never read up to its end.
     began: timestamp (ms) of the source's first record; None: it has none. pairs, waiting: records
     with a pair, and visible ones without. steps, rest: packed as in `recovery.audit.mirror_steps`;
-    number: of steps. blocks: cover the mirror's range, by offset.
+    number: of steps. blocks: cover the mirror's range, by offset. unseen: by offset; None: made by
+    an eoctl that did not note them.
     """
 
     partition: int
@@ -67,6 +81,18 @@ class MapPartition(Document):
     steps: str
     rest: str
     blocks: tuple[MapBlock, ...]
+    unseen: tuple[MapUnseen, ...] | None = None
+
+    def unseen_since(self, before: "MapPartition | None") -> list[MapUnseen]:
+        """Return what the mirror deleted after a run, before the next one saw it."""
+        if before is None:
+            return []
+        return [r for r in self.unseen or () if r.start >= before.mirror.end]
+
+    @property
+    def gaps(self) -> tuple[MapUnseen, ...]:
+        """Return where the mirror may have had copies that no run has seen."""
+        return unseen_after(self, 0)
 
     def unpacked(self) -> tuple[Steps, Rest]:
         """Return the pairs, and the source's records without one."""
@@ -132,6 +158,17 @@ class MirrorMap(Document):
     def by_number(self) -> dict[int, MapPartition]:
         """Return the partitions by number."""
         return {p.partition: p for p in self.partitions}
+
+
+def unseen_after(known: MapPartition | None, start: int) -> tuple[MapUnseen, ...]:
+    """Return what no run has seen of a mirror that is read from offset `start` on now."""
+    seen = 0 if known is None else known.mirror.end
+    earlier: tuple[MapUnseen, ...] = ()
+    if known is not None:
+        begin = known.mirror.start
+        earlier = (MapUnseen(start=0, end=begin, proven=False),) if begin else ()
+        earlier = earlier if known.unseen is None else known.unseen
+    return (*earlier, MapUnseen(start=seen, end=start)) if start > seen else earlier
 
 
 def with_partition(

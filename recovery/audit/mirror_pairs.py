@@ -100,6 +100,7 @@ class Pairing:
     ) -> None:
         self.source, self.mirror = _Side(source_cut), _Side(mirror_cut)
         self.pairs = 0
+        self.reach = -1  # the last source offset of a pair
         self.behind = 0  # records after the mirror's end, which were not kept
         self._clocks = clocks
         self._translated = translated
@@ -129,8 +130,10 @@ class Pairing:
             if self.mirror.fresh:
                 self._join()
             if not self.mirror.waiting:
-                self.behind += len(entries)
-                return
+                # a map gives what it has no copy of last, whatever its offset
+                late = entries.offset > self.reach
+                self.behind += int(late.sum())
+                entries = entries.select(~late)
         side.sums.add(entries)
         side.new.append(entries)
         side.waiting += len(entries)
@@ -202,6 +205,7 @@ class Pairing:
         import numpy as np
 
         self.pairs += len(source)
+        self.reach = max(self.reach, int(source.max()))
         for one in self._translated:
             one.see(source, mirror)
         rank = np.empty(len(source), np.int64)

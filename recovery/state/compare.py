@@ -32,6 +32,15 @@ class EntryDifference(Value):
     b: Side | None
 
 
+class CompareFound(Value):
+    """What a task has compared, as JSON can hold it: see Compared."""
+
+    only_a: int
+    only_b: int
+    different: int
+    found: tuple[EntryDifference, ...]
+
+
 @dataclass
 class Compared:
     """The numbers of differing entries by kind of difference, and the first `most` of them."""
@@ -45,6 +54,17 @@ class Compared:
     @property
     def equal(self) -> bool:
         return not (self.only_a or self.only_b or self.different)
+
+    def result(self) -> CompareFound:
+        """Return the numbers and what was found."""
+        return CompareFound(self.only_a, self.only_b, self.different, tuple(self.found))
+
+    def join(self, other: CompareFound) -> None:
+        """Add what was compared of the keys that follow."""
+        self.only_a += other.only_a
+        self.only_b += other.only_b
+        self.different += other.different
+        self.found += other.found[: self.most - len(self.found)]
 
     def add(
         self,

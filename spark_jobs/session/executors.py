@@ -214,6 +214,53 @@ class EndedTasks:
             self._rows.add([(task, size, records)])
 
 
+class Early:
+    """What tasks give before the others have ended: a text each."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._rows = _lists(spark)
+        self._given: set[int] = set()
+
+    def add(self, task: int, text: str) -> bool:
+        """Give, in a task, its text. Return False with Spark Connect, which has no accumulators."""
+        if self._rows is None:
+            return False
+        self._rows.add([(task, text)])
+        return True
+
+    @property
+    def by_task(self) -> dict[int, str]:
+        return {} if self._rows is None else dict(self._rows.value)
+
+    def new(self) -> Iterator[tuple[int, str]]:
+        """Yield what came since the last call; what was not taken comes again."""
+        for task, text in self.by_task.items():
+            if task not in self._given:
+                yield task, text
+                self._given.add(task)
+
+
+@contextmanager
+def meanwhile(do: Callable[[], None]) -> Iterator[None]:
+    """Call `do` again and again in another thread, and once at the end of the block, however it
+    ends. Raises what the last call raises."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(LOOK_SECONDS):
+            with suppress(Exception):  # the last call meets it again
+                do()
+
+    working = threading.Thread(target=work, name="eoctl-meanwhile", daemon=True)
+    working.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        working.join()
+        do()
+
+
 def _lists(spark: "SparkSession") -> Any:
     """Return an accumulator of lists, None with Spark Connect."""
     if is_connect(spark):
@@ -300,7 +347,8 @@ def raise_first(answers: Any) -> None:
 def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) -> list[Any]:
     """Return the rows of a frame; explain what goes wrong with the executors' Python.
 
-    refusals: those that the frame's tasks use. Raises the first error that they report.
+    refusals: those that the frame's tasks use. Raises the first error that they report,
+    IncompleteError if the rows are too large for the driver.
     """
     _describe(spark, what)
     try:
@@ -333,6 +381,12 @@ def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) 
             ) from None
         if ours := of_ours(text):
             raise ours from None
+        if (limit := "spark.driver.maxResultSize") in text:
+            raise IncompleteError(
+                f"what its tasks found is more than {limit} allows",
+                where=what,
+                remedy=f"name fewer topics or a shorter range, or more with --conf {limit}=",
+            ) from None
         raise
     _describe(spark, None)
     return rows

@@ -216,7 +216,7 @@ def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[s
     try:
         content = json.loads(path.read_bytes())
         access = json.loads(sys.stdin.buffer.read()) if folder is not None else content["access"]
-        made = Access(access["properties"], access.get("hosts") or {}, access.get("socks5"))
+        made = Access.read(access)
         if not isinstance(content["request"], dict):
             raise TypeError
         if folder is not None:
@@ -225,12 +225,14 @@ def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[s
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except (ValueError, KeyError, TypeError):
         raise UsageError("no access and request in it", where=str(path)) from None
-    if folder is None and (keys := in_clear({k: str(v) for k, v in made.properties.items()})):
-        raise UsageError(
-            "it contains a secret",
-            where=f"{path}, {keys[0]}",
-            remedy="write env:NAME or file:PATH",
-        )
+    if folder is None:
+        for one in filter(None, (made, made.beside)):
+            if keys := in_clear({k: str(v) for k, v in one.properties.items()}):
+                raise UsageError(
+                    "it contains a secret",
+                    where=f"{path}, {keys[0]}",
+                    remedy="write env:NAME or file:PATH",
+                )
     return content, made
 
 

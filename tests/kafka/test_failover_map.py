@@ -18,11 +18,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.cli.commands.audit import mirror as command
+from eoctl.kafka.connection.cluster import Cluster
 from eoctl.lab import secure
 from eoctl.lab.cluster import Lab
-from eoctl.operations.audit import mirror_keep
+from eoctl.operations.audit.mirror_keep import KeptRanges, MirrorKeep
 from eoctl.stores.offsets import mirror_maps
-from recovery.answers import Answer
 from recovery.errors import UnreachableError
 from tests.docs.pages import follows
 from tests.kafka.command import Ran, environment, eoctl
@@ -135,13 +135,13 @@ def test_a_map_that_is_followed_grows_until_it_is_stopped(
         elif len(rounds) == 3:
             raise KeyboardInterrupt
 
-    async def but_in_the_second_round(*given: Any) -> Answer:
+    async def but_in_the_second_round(self: MirrorKeep, cluster: Cluster) -> KeptRanges:
         if len(rounds) == 1:
             raise UnreachableError("nobody answers")
-        return await kept(*given)
+        return await look(self, cluster)
 
-    kept = mirror_keep.keep_mirror
-    monkeypatch.setattr(mirror_keep, "keep_mirror", but_in_the_second_round)
+    look = MirrorKeep.look
+    monkeypatch.setattr(MirrorKeep, "look", but_in_the_second_round)
     monkeypatch.setattr(command, "time", SimpleNamespace(sleep=between))
     server = ("--mirror-bootstrap-server", world.b.bootstrap_servers)
     words = ("audit", "mirror", world.topic, world.mirror, *server)

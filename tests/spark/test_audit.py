@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from eoctl.kafka.connection.access import Access
 from eoctl.lab.admin import delete_topic
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
@@ -31,6 +30,7 @@ from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.audit.sequences import SequencesAudit
 from eoctl.operations.audit.transactions import TransactionsAudit
 from eoctl.operations.jobs.job_records import list_jobs, session_members
+from eoctl.settings.context import Context
 from recovery.answers import Answer
 from recovery.audit.audit_request import SequencesFound
 from recovery.errors import Exit, IncompleteError
@@ -100,7 +100,7 @@ def by_spark(
     """The result of the job in this session."""
     request = json.loads(json.dumps(audit.request(asked, reading).model_dump(mode="json")))
     work = importlib.import_module(f"spark_jobs.{audit.job}").work
-    access = Access({"bootstrap.servers": lab.bootstrap_servers})
+    access = audit.access(Context(None, {"bootstrap.servers": lab.bootstrap_servers}, ()))
     found: dict[str, Any] = json.loads(
         json.dumps(work(spark, request, access, job.JobProgress(None)))
     )

@@ -20,12 +20,24 @@ T = TypeVar("T")
 class Access(Confidential):
     """Client properties as given: `env:` and `file:` references are read where they are used.
 
-    hosts, socks5: as in a context.
+    hosts, socks5: as in a context. beside: of another cluster that the task needs too.
     """
 
     properties: Mapping[str, str]
     hosts: Mapping[str, str] = {}
     socks5: str | None = None
+    beside: "Access | None" = None
+
+    @classmethod
+    def read(cls, words: Mapping[str, Any]) -> "Access":
+        """Return what `as_dict` wrote. Raises KeyError, TypeError for anything else."""
+        beside = words.get("beside")
+        return cls(
+            words["properties"],
+            words.get("hosts") or {},
+            words.get("socks5"),
+            None if beside is None else cls.read(beside),
+        )
 
     def settings(self) -> "ClientSettings":
         """Return the client settings on this machine, secrets read. Raises UsageError."""

@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from eoctl.engine.audit_reading import not_read
 from eoctl.engine.end_to_end_task import compacted_topics, read_rows, readers, refuse_changed
 from eoctl.engine.id_buckets import IdBuckets, key_of, rows_of
+from eoctl.engine.mirror_logs import (
+    DigestSum,
+    OnProgress,
+    Progress,
+    check_blocks,
+    sums_of,
+)
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.end_to_end import FollowedRanges
@@ -22,13 +29,6 @@ from eoctl.operations.audit.end_to_end_rows import end_to_end_answer
 from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.failover_map import refuse_cut_off, refuse_other_mirror
 from eoctl.operations.audit.mirror import EARLIEST
-from eoctl.operations.audit.mirror_logs import (
-    DigestSum,
-    OnProgress,
-    Progress,
-    check_blocks,
-    sums_of,
-)
 from eoctl.operations.audit.ranges import WATERMARK, AuditOptions, Resolved, resolve
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.offsets import mirror_maps
@@ -361,7 +361,9 @@ class _Run:
             after[number] = _first_pair(self.parts[number])
             doubtful = number in self.doubtful
             # a copy that was made since the map looked may be deleted already
-            if doubtful or somewhere or output.start > mirror.end:
+            # and one that no run saw may have been of any record without a pair
+            deleted = output.start > mirror.end or self.parts[number].gaps
+            if doubtful or somewhere or deleted:
                 after[number] = NEVER
             # the copy may be of a record before the map's, or of one whose own copy is deleted
             if not doubtful and source.start == 0 and output.start == 0:

@@ -8,9 +8,12 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.ranges import AuditOptions, resolve
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
@@ -93,6 +96,20 @@ class Audit(ABC, Generic[F]):
     def answer(self, audited: AuditedRanges, result: F) -> Answer:
         """Return the command's answer."""
 
+    def access(self, context: Context) -> Access:
+        """Return what a Spark job needs to reach the cluster of `context`, and any other."""
+        return context.access
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Return what keeps other runs away while the audit runs. Raises BusyError if one runs."""
+        return nullcontext()
+
+    def take(self, audited: AuditedRanges, folder: Path, *, last: bool) -> None:
+        """Take what a running job has put into the folder of its answer, several times a second.
+
+        last: the job has ended.
+        """
+
 
 @dataclass(frozen=True)
 class RangesAudit(Audit[F]):
@@ -146,11 +163,12 @@ def audited(
         here = chosen[0] == "local"
         return ranges, chosen, await audit.read(cluster, ranges, reading) if here else None
 
-    ranges, (name, why), result = with_cluster(context, seconds, looked)
-    if result is None:
-        left = None if bound is None else bound - time.monotonic()
-        result = _on_spark(context, left, audit, audit.request(ranges, reading), engine, ranges)
-    answer = audit.answer(ranges, result)
+    with audit.alone():
+        ranges, (name, why), result = with_cluster(context, seconds, looked)
+        if result is None:
+            left = None if bound is None else bound - time.monotonic()
+            result = _on_spark(context, left, audit, audit.request(ranges, reading), engine, ranges)
+        answer = audit.answer(ranges, result)
     return replace(answer, extra={**answer.extra, "engine": name, "engine_why": why})
 
 
@@ -177,15 +195,22 @@ def _on_spark(
     with private.temporary("audit") as folder:
         answer = folder / "found.json"
         with_answer = request.model_copy(update={"answer": str(answer)})
-        launch(
-            audit.job,
-            with_answer.model_dump(mode="json"),
-            context.access,
-            engine.spark,
-            summary=f"{audit.job.replace('_', ' ')} of {about}",
-            show=engine.show,
-            context=context.title,
-            cluster_id=ranges.cluster_id,
-            seconds=seconds,
-        )
+        try:
+            launch(
+                audit.job,
+                with_answer.model_dump(mode="json"),
+                audit.access(context),
+                engine.spark,
+                summary=f"{audit.job.replace('_', ' ')} of {about}",
+                show=engine.show,
+                context=context.title,
+                cluster_id=ranges.cluster_id,
+                seconds=seconds,
+                beat=lambda: audit.take(ranges, folder, last=False),
+            )
+        except BaseException:
+            with suppress(Exception):  # why the job ended is what to say
+                audit.take(ranges, folder, last=True)
+            raise
+        audit.take(ranges, folder, last=True)
         return audit.answer_type.model_validate(json.loads(answer.read_bytes()))

@@ -7,13 +7,13 @@ and `recovery.audit.failover` judges it. The plan is then one of `eoctl.operatio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eoctl.engine.mirror_logs import ClusterLog
+from eoctl.engine.mirror_reading import Both, BothLogs, PartitionMirror
 from eoctl.kafka.ask.log_dirs import NONE_DENIED, Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.failover_map import MapSource
 from eoctl.operations.audit.failover_source import FailoverSource, LiveSource, stable_ranges
 from eoctl.operations.audit.mirror import may_be_compacted
-from eoctl.operations.audit.mirror_logs import ClusterLog
-from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
 from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.inspect.offset_answers import Reading
 from eoctl.operations.restart.origin import opened_origin

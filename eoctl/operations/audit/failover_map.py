@@ -4,20 +4,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eoctl.engine.mirror_logs import ClusterLog, MappedLog, MirrorLog
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.operations.audit.failover_source import Commits, Compared
-from eoctl.operations.audit.map_commits import BY_TIME, of_bundle
+from eoctl.operations.audit.map_commits import of_bundle
 from eoctl.operations.audit.mirror import topic_id
-from eoctl.operations.audit.mirror_logs import ClusterLog, MappedLog, MirrorLog
 from eoctl.operations.audit.ranges import Resolved
 from eoctl.operations.restart.restart_request import Origin
 from eoctl.stores import bundle_files
 from eoctl.stores.offsets import mirror_maps
 from eoctl.stores.offsets.store import StoreEntry
 from recovery.audit.failover import Found
-from recovery.audit.mirror_map import MapCommit, MapPartition, MirrorMap, ids_unknown
+from recovery.audit.mirror_map import BY_TIME, MapCommit, MapPartition, MirrorMap, ids_unknown
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.quoting import some
@@ -139,8 +139,12 @@ class MapSource:
         for partition in commits:
             commit = self._moved[partition]
             mine = None if commit.held else f"the commit may be of another log: {commit.because}"
-            both = [text for text in (mine, self.unproven.get(partition)) if text is not None]
-            if both:
+            reasons = (
+                mine,
+                self.unproven.get(partition),
+                _gap(self.maps[partition.topic], partition.partition),
+            )
+            if both := [text for text in reasons if text is not None]:
                 texts[partition] = "; ".join(both)
         return texts
 
@@ -161,10 +165,8 @@ class MapSource:
     async def completed(self, found: Found, source: Resolved, log: MirrorLog) -> Found:
         """Add what the mirror lacks of the records that the map knows, and what it cannot know."""
         assert isinstance(log, MappedLog)
-        steps, rest = log.kept.unpacked()
-        late = rest.visible & (rest.offset >= max(found.offset, found.place.reach))
-        gone = steps.unread(found.offset) - log.found_unread
-        place = replace(found.place, lost=found.place.lost + gone + int(late.sum()))
+        place = found.place
+        place = replace(place, lost=place.lost + lacking(log, place.reach))
         commit = self._moved[found.source]
         return replace(
             found,
@@ -186,6 +188,16 @@ class MapSource:
         kept = {str(partition): entry.kept for partition, entry in sorted(commits.items())}
         seen_at = rfc3339(min(c.seen_at for c in self._moved.values()))
         return Origin(self.name, self.cluster_id, group, kept, map_of=seen_at)
+
+
+def lacking(log: MappedLog, reach: int) -> int:
+    """Return how many records the mirror lacks that a group has not read, beside `Place.lost`.
+
+    Those are below the reach and never had a copy; these have had one, or are behind it.
+    """
+    steps, rest = log.kept.unpacked()
+    late = rest.visible & (rest.offset >= max(log.offset, reach))
+    return steps.unread(log.offset) - log.found_unread + int(late.sum())
 
 
 async def refuse_other_mirror(mirror: Cluster, kept: MirrorMap, copy: str, remedy: str) -> None:
@@ -233,6 +245,19 @@ def _entry(c: MapCommit, offset: int) -> StoreEntry:
     )
     kept = {"offset": offset, "leader_epoch": c.leader_epoch, "metadata": c.metadata}
     return StoreEntry(StoredPartition(input=stored), kept)
+
+
+def _gap(kept: MirrorMap, number: int) -> str | None:
+    """Return why the pairs of a partition are not proven: their copies may be other records'."""
+    part = kept.by_number().get(number)
+    if part is None or not part.gaps:
+        return None
+    last = part.gaps[-1]
+    seen = "no run saw" if last.proven else "it is not known whether a run saw"
+    return (
+        f"{seen} what the mirror deleted below {last.end}: of equal records in A, the copies that "
+        "B has may be others'"
+    )
 
 
 def _refuse_unknown(c: MapCommit, where: str) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from eoctl.engine.mirror_logs import ClusterLog, MirrorLog
 from eoctl.kafka.ask.log_dirs import NONE_DENIED, Denied, denied_topics
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.operations.audit.mirror import EARLIEST, STABLE, log_settings
-from eoctl.operations.audit.mirror_logs import ClusterLog, MirrorLog
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.restart.adhoc import none_hidden, refuse_denied

@@ -6,12 +6,11 @@ from pathlib import Path
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.stores import bundle_files
-from recovery.audit.mirror_map import MapCommit, MirrorMap
+from recovery.audit.mirror_map import BY_TIME, MapCommit, MirrorMap
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.shared.log_position import LogPosition, Standing
 
-BY_TIME = "restart by time, --to-datetime"
 IN_BUNDLE = "a bundle does not show whether the log was cut off since"
 
 

@@ -1,148 +1,238 @@
 """`audit mirror --keep`: a map of the pairs, continued from where the last run left it.
 
 The groups' commits are read first, then the mirror's ends, then the source's: so the map knows
-every record before a commit, and every record that the mirror's part can hold. The map is
-saved as partitions are read. The document: `recovery.audit.mirror_map`.
+every record before a commit, and every record that the mirror's part can hold. Partitions are read
+by this process, or by a task of a Spark job each; this process saves the map as they come in. The
+document: `recovery.audit.mirror_map`.
 """
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
+from eoctl.engine.mirror_task import ANEW, continued_pair
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.groups import list_groups
+from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import positions
 from eoctl.kafka.read.committed import with_offsets
+from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.map_commits import commits_of, compared_with_log
 from eoctl.operations.audit.mirror import (
-    EARLIEST,
-    STABLE,
     MirrorRequest,
+    compared_fields,
     log_settings,
-    one_sided,
+    ranges_of,
     refuse_itself,
     topic_id,
 )
-from eoctl.operations.audit.mirror_continuing import continued
-from eoctl.operations.audit.mirror_logs import ClusterLog, Progress
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, not_read, resolve
+from eoctl.operations.audit.ranges import AuditOptions, Resolved, not_read
+from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.locks.running import only_one
 from eoctl.stores.offsets import mirror_maps
 from recovery.answers import Answer, error_rows
+from recovery.audit.audit_request import (
+    PART,
+    MirrorKeepRequest,
+    MirrorKept,
+    MirrorPair,
+    TopicOf,
+    not_told,
+)
 from recovery.audit.audit_rows import MirrorKeptRow
 from recovery.audit.mirror_map import (
     MapCommit,
     MapPartition,
+    MapRange,
     MirrorMap,
     ids_unknown,
     refuse_other_map,
     with_partition,
 )
-from recovery.audit.mirror_table import FIELDS
-from recovery.errors import EoctlError, IncompleteError, RefusedError
-from recovery.facts import GroupFacts, Missing, TopicPartition
-from recovery.selectors import parse_selector
-from recovery.shared import log_position
+from recovery.errors import EoctlError, IncompleteError, UnreachableError
+from recovery.facts import GroupFacts, Missing
 from recovery.values import replace
 
 SAVE_SECONDS = 10.0
-"""What a killed run loses, beside the partition that it was reading; more if a save takes long."""
+"""What a killed run loses, beside the partitions that it was reading; more if saves take long."""
+MOST_SECONDS = 60.0  # of a save while a job is watched
 _SAVES = 20  # a save takes at most this part of the time
-ANEW = "keep a new map: another file; this one still is exact for what it saw"
 
 
-async def keep_mirror(
-    source: Cluster, own: Context, request: MirrorRequest, path: Path, reading: AuditOptions
-) -> Answer:
-    """Make a map of the topic, or bring it up to date. own: the source's context.
+@dataclass
+class KeptMap:
+    """The map as far as it is brought up to date. began: epoch ms, before anything was read.
 
-    Raises RefusedError if the map is of other topics or of logs that were replaced, BusyError if
-    another run keeps it.
+    commits, groups: what was read of groups; complete: of all of them. rows: by partition. due:
+    when to save.
     """
-    with only_one("audit mirror --keep", str(path), "map"):
-        settings = (request.cluster or own).settings()
-        async with Cluster(settings, source.deadline, read_only=True) as mirror:
-            return await _Keeper(source, mirror, request, path, reading).kept()
+
+    path: Path
+    now: MirrorMap
+    began: int
+    commits: Sequence[MapCommit]
+    groups: set[str]
+    complete: bool
+    pairs: Sequence[MirrorPair]
+    rows: dict[int, MirrorKeptRow] = field(default_factory=dict)
+    unseen: list[Missing] = field(default_factory=list)
+    size: int = 0
+    unsaved: bool = False
+    due: float = field(default_factory=lambda: time.monotonic() + SAVE_SECONDS)
+
+    def add(self, part: MapPartition) -> None:
+        """Take a partition in, with what groups have committed of it."""
+        before = self.now.by_number().get(part.partition)
+        mine = next(p.source for p in self.pairs if p.source.partition == part.partition)
+        known = 0 if before is None else before.looked_at
+        at_end = part.source.end >= mine.end
+        part = part.model_copy(update={"looked_at": self.began if at_end else known})
+        self.rows[part.partition] = _row(before, part, mine)
+        self.unseen += _newly_unseen(before, part, mine)
+        # a map must reach as far as the commits in it: those of other partitions stay
+        self.now = with_partition(
+            self.now, part, self.commits, complete=self.complete, read=self.groups
+        )
+        self.unsaved = True
+
+    def is_due(self, *, last: bool) -> bool:
+        """Return True if it is time to save. last: it is the last chance."""
+        return self.unsaved and (last or time.monotonic() >= self.due)
+
+    async def save(self, source: Cluster, mirror: Cluster, question: MirrorRequest) -> None:
+        """Write the map. Raises RefusedError if a topic was created again while it was read."""
+        now = await empty_map(source, mirror, question)
+        refuse_other_map(self.now, now, str(self.path), ANEW)
+        began = time.monotonic()
+        self.size, self.unsaved = mirror_maps.write(self.now, self.path), False
+        ended = time.monotonic()
+        self.due = ended + max(SAVE_SECONDS, _SAVES * (ended - began))
 
 
-class _Keeper:
-    def __init__(
-        self,
-        source: Cluster,
-        mirror: Cluster,
-        request: MirrorRequest,
-        path: Path,
-        reading: AuditOptions,
-    ) -> None:
-        self._source = source
-        self._mirror = mirror
-        self._asked = request
-        self._path = path
-        self._reading = reading
-        self._groups: set[str] = set()
+class KeptRanges(AuditedRanges, kw_only=True):
+    """ranges: what is new in both logs. kept: the map, which grows."""
 
-    async def kept(self) -> Answer:
-        """Bring the map up to date, a partition at a time."""
+    kept: KeptMap
+
+
+@dataclass(frozen=True)
+class MirrorKeep(Audit[MirrorKept]):
+    """Makes a map of the topic, or brings it up to date."""
+
+    question: MirrorRequest
+    path: Path
+
+    job: ClassVar[str] = "audit_mirror"
+    spark_offsets: ClassVar[int] = 20_000_000
+    answer_type = MirrorKept
+
+    def access(self, context: Context) -> Access:
+        return self.question.access()
+
+    def alone(self) -> AbstractContextManager[None]:
+        return only_one("audit mirror --keep", str(self.path), "map")
+
+    async def look(self, cluster: Cluster) -> KeptRanges:
+        """Raise RefusedError if the map is of other topics or of logs that were replaced."""
+        async with self.question.opened(cluster) as mirror:
+            return await self._looked(cluster, mirror)
+
+    async def _looked(self, source: Cluster, mirror: Cluster) -> KeptRanges:
         began = now_ms()
-        now, unproven = await self._opened()
-        commits, unseen = await self._commits(began)
-        theirs, mine, missing = await self._ranges()
+        now, unproven = await _opened(source, mirror, self.question, self.path)
+        commits, groups, unseen = await _commits(source, self.question.topics[0], began)
+        both, missing = await self.question.ranges(source, mirror)
+        pairs = [MirrorPair(*pair) for pair in both]
         hidden = {m.partition for m in missing if m.partition is not None}
-        now = now.model_copy(update={"asked": tuple(sorted({*now.asked, *mine, *hidden}))})
-        parts = now.by_number()
+        asked = {*now.asked, *(pair.source.partition for pair in pairs), *hidden}
+        now = now.model_copy(update={"asked": tuple(sorted(asked))})
         missing += unseen
         if unproven is not None:
             missing.append(Missing("topic", "UNPROVEN", unproven, topic=now.source_topic))
-        rows, size, due = [], 0, time.monotonic() + SAVE_SECONDS
-        for number in sorted(mine.keys() & theirs.keys()):
-            before = parts.get(number)
-            try:
-                part = await self._continued(now, before, mine[number], theirs[number])
-            except EoctlError as error:
-                missing.append(not_read(mine[number].topic_partition, error))
-                continue
-            known = 0 if before is None else before.looked_at
-            at_end = part.source.end >= mine[number].end
-            part = part.model_copy(update={"looked_at": began if at_end else known})
-            rows.append(_row(before, part, mine[number]))
-            # a map must reach as far as the commits in it: those of other partitions stay
-            now = with_partition(now, part, commits, complete=not unseen, read=self._groups)
-            if time.monotonic() >= due:
-                size, due = await self._saved(now)
-        if rows:
-            size, _ = await self._saved(now)
-        return self._answer(began, now, rows, size, missing)
+        kept = KeptMap(self.path, now, began, commits, groups, not unseen, pairs)
+        new = ranges_of([_new(pair, now.by_number()) for pair in pairs])
+        return KeptRanges(source.cluster_id, new, missing, kept=kept)
 
-    async def _saved(self, now: MirrorMap) -> tuple[int, float]:
-        """Write the map; return its bytes, and when to write it again.
+    def request(self, audited: AuditedRanges, reading: AuditOptions) -> MirrorKeepRequest:
+        assert isinstance(audited, KeptRanges)
+        now = audited.kept.now
+        return MirrorKeepRequest(
+            **self.asked(audited, reading),
+            pairs=tuple(audited.kept.pairs),
+            topics=(
+                TopicOf(now.source_cluster_id or None, now.source_topic_id),
+                TopicOf(now.mirror_cluster_id or None, now.mirror_topic_id),
+            ),
+            fields=now.compared,
+            path=str(self.path),
+        )
 
-        Raises RefusedError if a topic was created again while it was read.
-        """
-        refuse_other_map(now, await self._empty(), str(self._path), ANEW)
-        began = time.monotonic()
-        size = mirror_maps.write(now, self._path)
-        ended = time.monotonic()
-        return size, ended + max(SAVE_SECONDS, _SAVES * (ended - began))
+    async def read(
+        self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
+    ) -> MirrorKept:
+        """Bring the map up to date, a partition at a time."""
+        assert isinstance(audited, KeptRanges)
+        kept, request = audited.kept, self.request(audited, reading)
+        known, failed = kept.now.by_number(), list[Missing]()
+        async with self.question.opened(cluster) as mirror:
+            for pair in request.pairs:
+                before = known.get(pair.source.partition)
+                try:
+                    part = await continued_pair(cluster, mirror, request, pair, before, reading)
+                except EoctlError as error:
+                    failed.append(not_read(pair.source.topic_partition, error))
+                    continue
+                kept.add(part)
+                if kept.is_due(last=False):
+                    await kept.save(cluster, mirror, self.question)
+            if kept.is_due(last=True):
+                await kept.save(cluster, mirror, self.question)
+        return MirrorKept(failed=tuple(failed))
 
-    def _answer(
-        self,
-        began: int,
-        now: MirrorMap,
-        rows: list[MirrorKeptRow],
-        size: int,
-        missing: list[Missing],
-    ) -> Answer:
+    def take(self, audited: AuditedRanges, folder: Path, *, last: bool) -> None:
+        """Take the partitions that a job has read, and save the map when it is time."""
+        assert isinstance(audited, KeptRanges)
+        kept = audited.kept
+        for file in sorted(folder.glob(f"*{PART}")):
+            kept.add(MapPartition.model_validate_json(file.read_bytes()))
+            file.unlink()
+        if not kept.is_due(last=last):
+            return
+        kept.due = time.monotonic() + SAVE_SECONDS  # one that fails is not tried at every beat
+        try:
+            with_cluster(self.question.own, MOST_SECONDS, partial(self._saved, kept))
+        except (UnreachableError, IncompleteError):
+            if last:  # before that the job goes on, and a later save has these too
+                raise
+
+    async def _saved(self, kept: KeptMap, source: Cluster) -> None:
+        async with self.question.opened(source) as mirror:
+            await kept.save(source, mirror, self.question)
+
+    def answer(self, audited: AuditedRanges, result: MirrorKept) -> Answer:
+        assert isinstance(audited, KeptRanges)
+        kept = audited.kept
+        now = kept.now
         return Answer(
             schema="audit-mirror-keep",
-            cluster_id=self._source.cluster_id,
-            collected_at=began,
-            rows=rows,
-            errors=error_rows(missing),
+            cluster_id=audited.cluster_id,
+            collected_at=kept.began,
+            rows=[kept.rows[number] for number in sorted(kept.rows)],
+            errors=error_rows(
+                [
+                    *audited.unseen(result),
+                    *not_told(kept.pairs, kept.rows, result.failed),
+                    *kept.unseen,
+                ]
+            ),
             extra={
-                "map": str(self._path),
-                "bytes": size,
+                "map": str(self.path),
+                "bytes": kept.size,
                 "topic": now.source_topic,
                 "mirror_topic": now.mirror_topic,
                 "mirror_cluster_id": now.mirror_cluster_id,
@@ -152,125 +242,73 @@ class _Keeper:
             },
         )
 
-    async def _opened(self) -> tuple[MirrorMap, str | None]:
-        """Return the map as it was, or a new one, and why it may be of other topics.
 
-        Raises RefusedError if it is.
-        """
-        known = mirror_maps.known(self._path)
-        now = await self._empty()
-        if known is None:
-            return now, None
-        refuse_other_map(known, now, str(self._path), ANEW)
-        kept = {
-            "compacted": either(known.compacted, now.compacted),
-            "asked": known.asked,
-            "partitions": known.partitions,
-            "commits": known.commits,
-        }
-        return now.model_copy(update=kept), ids_unknown(known)
-
-    async def _empty(self) -> MirrorMap:
-        """Return the map that these topics have, without partitions."""
-        topic, copy = self._topics
-        refuse_itself(self._source, self._mirror, topic, copy)
-        ids = await topic_id(self._source, topic), await topic_id(self._mirror, copy)
-        (compacted, _), stamped = await log_settings(self._source, self._mirror, topic, copy)
-        ignored = self._asked.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
-        return MirrorMap(
-            source_cluster_id=self._source.cluster_id or "",
-            source_topic=topic,
-            source_topic_id=ids[0],
-            mirror_cluster_id=self._mirror.cluster_id or "",
-            mirror_topic=copy,
-            mirror_topic_id=ids[1],
-            compared=tuple(name for name in FIELDS if name not in ignored),
-            compacted=compacted,
-            partitions=(),
-            commits=(),
-        )
-
-    @property
-    def _topics(self) -> tuple[str, str]:
-        topic = self._asked.source.literal
-        assert topic is not None
-        return topic, self._asked.mirror
-
-    async def _commits(self, now: int) -> tuple[tuple[MapCommit, ...], list[Missing]]:
-        """Return what all groups have committed on the source's topic, and what was not seen."""
-        topic, _ = self._topics
-        groups, missing = await list_groups(self._source)
-        read = [g for g in groups if (g.type or "").lower() != "share"]
-        metadata = await self._source.metadata([topic])
-        partitions = [p.topic_partition for p in metadata.topics[topic].partitions]
-        read, more = await with_offsets(self._source, read, partitions)
-        missing += more
-        self._groups = groups_read(read, missing)
-        return await compared_with_log(self._source, commits_of(read, now)), missing
-
-    async def _ranges(self) -> tuple[dict[int, Resolved], dict[int, Resolved], list[Missing]]:
-        """Return the partitions of mirror and source, and those that cannot be read."""
-        copy = replace(parse_selector(self._asked.mirror), partitions=self._asked.source.partitions)
-        theirs, missing = await resolve(self._mirror, [copy], EARLIEST, STABLE)
-        mine, more = await resolve(self._source, [self._asked.source], EARLIEST, STABLE)
-        missing += more
-        missing += one_sided(mine, theirs, *self._topics, missing)
-        return {r.partition: r for r in theirs}, {r.partition: r for r in mine}, missing
-
-    async def _refuse_other_logs(self, before: MapPartition) -> None:
-        """Raise RefusedError if a log is no longer the one of the map, IncompleteError if nobody
-        can say."""
-        for cluster, name, r in zip(
-            (self._source, self._mirror), self._topics, (before.source, before.mirror), strict=True
-        ):
-            partition = TopicPartition(name, before.partition)
-            standings = await positions.standings(cluster, {partition: r.position})
-            standing = standings[partition]
-            log_position.refuse_diverged(partition, r.position, standing, ANEW)
-            if standing.held is None:
-                raise IncompleteError(
-                    f"its map was left as it was: {standing.because}",
-                    where=str(partition),
-                    remedy=ANEW,
-                )
-
-    async def _continued(
-        self, now: MirrorMap, before: MapPartition | None, mine: Resolved, theirs: Resolved
-    ) -> MapPartition:
-        mine, theirs = ranges_after(before, mine, theirs)
-        ends = await self._epochs(mine, theirs)
-        if before is not None:
-            await self._refuse_other_logs(before)
-        logs = [ClusterLog(c, self._reading, now.compared) for c in (self._source, self._mirror)]
-        progress, timed = Progress(self._reading.progress), "timestamp" in now.compared
-        part = await continued(before, (logs[0], mine), (logs[1], theirs), progress, timed=timed)
-        read = replace(mine, end=part.source.end)
-        epochs = await self._epochs(read, theirs)
-        refuse_cut_off(ends, await self._epochs(mine, theirs))
-        source, mirror = (
-            r.model_copy(update={"leader_epoch": epoch})
-            for r, epoch in zip((part.source, part.mirror), epochs, strict=True)
-        )
-        return part.model_copy(update={"source": source, "mirror": mirror})
-
-    async def _epochs(self, mine: Resolved, theirs: Resolved) -> tuple[int | None, int | None]:
-        """Return the leader epochs of the records before the ends of both ranges."""
-        found = []
-        for cluster, r in ((self._source, mine), (self._mirror, theirs)):
-            partition = r.topic_partition
-            found.append((await positions.record_epochs(cluster, {partition: r.end}))[partition])
-        return found[0], found[1]
+def _new(pair: MirrorPair, known: dict[int, MapPartition]) -> MirrorPair:
+    """Return what is new of a pair, to say how much is to be read."""
+    before = known.get(pair.source.partition)
+    if before is None:
+        return pair
+    return MirrorPair(_after(pair.source, before.source), _after(pair.mirror, before.mirror))
 
 
-def refuse_cut_off(
-    before: tuple[int | None, int | None], after: tuple[int | None, int | None]
-) -> None:
-    """Raise IncompleteError if a record at the end of a range has another leader epoch since."""
-    if before != after:
-        raise IncompleteError(
-            "a log was cut off while it was read, or its end compacted",
-            remedy="the map is as it was: try again",
-        )
+def _after(r: Resolved, seen: MapRange) -> Resolved:
+    return replace(r, start=min(r.end, max(r.start, seen.end)))
+
+
+async def _opened(
+    source: Cluster, mirror: Cluster, question: MirrorRequest, path: Path
+) -> tuple[MirrorMap, str | None]:
+    """Return the map as it was, or a new one, and why it may be of other topics.
+
+    Raises RefusedError if it is.
+    """
+    known = mirror_maps.known(path)
+    now = await empty_map(source, mirror, question)
+    if known is None:
+        return now, None
+    refuse_other_map(known, now, str(path), ANEW)
+    kept = {
+        "compacted": either(known.compacted, now.compacted),
+        "asked": known.asked,
+        "partitions": known.partitions,
+        "commits": known.commits,
+    }
+    return now.model_copy(update=kept), ids_unknown(known)
+
+
+async def empty_map(source: Cluster, mirror: Cluster, question: MirrorRequest) -> MirrorMap:
+    """Return the map that these topics have, without partitions."""
+    topic, copy = question.topics
+    refuse_itself(source, mirror, topic, copy)
+    ids = await topic_id(source, topic), await topic_id(mirror, copy)
+    (compacted, _), stamped = await log_settings(source, mirror, topic, copy)
+    return MirrorMap(
+        source_cluster_id=source.cluster_id or "",
+        source_topic=topic,
+        source_topic_id=ids[0],
+        mirror_cluster_id=mirror.cluster_id or "",
+        mirror_topic=copy,
+        mirror_topic_id=ids[1],
+        compared=compared_fields(question.ignored, stamped=stamped),
+        compacted=compacted,
+        partitions=(),
+        commits=(),
+    )
+
+
+async def _commits(
+    source: Cluster, topic: str, now: int
+) -> tuple[tuple[MapCommit, ...], set[str], list[Missing]]:
+    """Return what all groups have committed on the source's topic, which groups were read
+    completely, and what was not seen."""
+    groups, missing = await list_groups(source)
+    read = [g for g in groups if (g.type or "").lower() != "share"]
+    metadata = await source.metadata([topic])
+    partitions = [p.topic_partition for p in metadata.topics[topic].partitions]
+    read, more = await with_offsets(source, read, partitions)
+    missing += more
+    commits = await compared_with_log(source, commits_of(read, now))
+    return commits, groups_read(read, missing), missing
 
 
 def either(then: bool | None, now: bool | None) -> bool | None:
@@ -285,30 +323,19 @@ def groups_read(groups: Iterable[GroupFacts], missing: Sequence[Missing]) -> set
     return {g.group for g in groups if g.offsets or not (anywhere or g.group in unread)}
 
 
-def ranges_after(
-    before: MapPartition | None, mine: Resolved, theirs: Resolved
-) -> tuple[Resolved, Resolved]:
-    """Return what of source and mirror is to be read after the map's last run.
-
-    Raises RefusedError for records that are gone, IncompleteError for an end that stepped back.
-    """
-    if before is None:
-        return mine, theirs
-    for r, seen in ((mine, before.source.end), (theirs, before.mirror.end)):
-        if r.end < seen:
-            raise IncompleteError(
-                f"its log ends below what the map has seen: at {r.end}, not {seen}",
-                where=str(r.topic_partition),
-                remedy="the map is as it was: try again in a few seconds",
-            )
-    if mine.log_start_offset > before.source.end:
-        raise RefusedError(
-            f"retention deleted the records from {before.source.end} to {mine.log_start_offset} "
-            "before the map saw them",
-            remedy=ANEW,
+def _newly_unseen(before: MapPartition | None, now: MapPartition, mine: Resolved) -> list[Missing]:
+    """Return what the mirror deleted since the last run before this one saw it."""
+    return [
+        Missing(
+            "partition",
+            "UNPROVEN",
+            f"the mirror deleted its records from {r.start} to {r.end} before the map saw them: "
+            "which of the source's they were is unknown; keep the map more often than that",
+            None,
+            *mine.topic_partition,
         )
-    start = max(theirs.log_start_offset, before.mirror.end)
-    return replace(mine, start=before.source.end), replace(theirs, start=min(start, theirs.end))
+        for r in now.unseen_since(before)
+    ]
 
 
 def _row(before: MapPartition | None, now: MapPartition, mine: Resolved) -> MirrorKeptRow:
@@ -323,4 +350,5 @@ def _row(before: MapPartition | None, now: MapPartition, mine: Resolved) -> Mirr
         steps=now.number,
         waiting=now.waiting,
         unread=mine.end - now.source.end,
+        unseen=sum(r.end - r.start for r in now.unseen or () if r.proven),
     )

@@ -5,6 +5,8 @@ partition: headers for its transactions, records to see how far the mirror has c
 """
 
 from eoctl.engine.audit_reading import not_read, read_transactions
+from eoctl.engine.mirror_logs import ClusterLog
+from eoctl.engine.mirror_reading import Both, BothLogs, PartitionMirror
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.mirror import (
@@ -19,8 +21,6 @@ from eoctl.operations.audit.mirror_copies import (
     mirrors_of,
     open_copies,
 )
-from eoctl.operations.audit.mirror_logs import ClusterLog
-from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
 from eoctl.operations.audit.mirror_rows import cut_row, unproven
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.audit.transactions import TransactionsAudit, endings_of

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from eoctl.engine.audit_reading import columns, not_read, seen_by_readers
+from eoctl.engine.audit_reading import AuditOptions, columns, not_read, seen_by_readers
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.pump import Reading
 from eoctl.operations.inspect import offset_answers
 from recovery.audit.audit_request import Resolved
 from recovery.facts import Missing, PartitionFacts
@@ -22,12 +21,6 @@ __all__ = [
     "seen_by_readers",
 ]
 WATERMARK = Bound("hw", "hw")
-
-
-class AuditOptions(Reading):
-    """The options of an audit's reading. most: rows of the answer."""
-
-    most: int = 1000
 
 
 async def resolve(

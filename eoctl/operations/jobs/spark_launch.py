@@ -257,12 +257,7 @@ def _follow(
 def _hand_over(process: "subprocess.Popen[bytes]", access: Access, remote: str | None) -> None:
     """Send access and remote through the pipe; the job reads these before anything else."""
     assert process.stdin is not None
-    secrets = {
-        "properties": dict(access.properties),
-        "hosts": dict(access.hosts),
-        "socks5": access.socks5,
-        "remote": remote,
-    }
+    secrets = {**access.as_dict(), "remote": remote}
     try:
         process.stdin.write(json.dumps(secrets).encode())
         process.stdin.close()

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from eoctl.engine.delivered import DeliveredState
 from eoctl.operations.change import acting
 from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Operation
-from eoctl.operations.state.delivery import STREAMS, DeliveredState, DeliveryRequest, sources
+from eoctl.operations.state.delivery import STREAMS, DeliveryRequest, sources
 from eoctl.operations.state.into_streams import IntoStreams
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic

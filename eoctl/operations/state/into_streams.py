@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from eoctl.engine.delivered import DeliveredState
 from eoctl.engine.rebuild_request import why_read_again
 from eoctl.engine.resolve_cut import parse_at, resolve
 from eoctl.host.extras import installed, missing
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.steps import Effect, die_here_in_tests
-from eoctl.operations.state.delivery import KINDS, STREAMS, DeliveredState, DeliveryRequest
+from eoctl.operations.state.delivery import KINDS, STREAMS, DeliveryRequest
 from eoctl.stores.state import task_directory
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError, UsageError

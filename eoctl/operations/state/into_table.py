@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import starmap
 from typing import Any
 
+from eoctl.engine.delivered import DeliveredState
 from eoctl.operations.change.steps import Effect, die_here_in_tests
-from eoctl.operations.state.delivery import DeliveredState, DeliveryRequest
+from eoctl.operations.state.delivery import DeliveryRequest
 from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.store import StoredValues, Write
 from eoctl.stores.state.marks import Marks, marks, sorted_marks

@@ -4,36 +4,34 @@ Checks files against their manifest, then compares digests: rows are decoded onl
 """
 
 import base64
+import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from eoctl.engine.rebuild_request import RebuildRequest
-from eoctl.engine.rebuild_task import Making
+from eoctl.engine.compare_task import compare_tasks, compared
 from eoctl.host.clock import now_ms
 from eoctl.operations.state import spark_state
-from eoctl.operations.state.rebuild_answer import (
-    NOT_COMPLETE,
-    RebuildProgress,
-    not_complete,
-    rebuild_state,
-)
+from eoctl.operations.state.delivery import named
+from eoctl.operations.state.live_state import live_state
+from eoctl.operations.state.rebuild_answer import NOT_COMPLETE, RebuildProgress, not_complete
+from eoctl.operations.state.spark_compare import OnSpark
 from eoctl.operations.state.spark_state import SparkChoice, Spread
 from eoctl.settings.context import Context
 from eoctl.settings.folders import local_path
 from eoctl.stores import private
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.finished_rows import Dump, StateRows, parts_of, read_dump
-from eoctl.stores.storage import LocalFolder
 from recovery.answers import Answer
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.row import ErrorRow
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
-from recovery.state.compare import Compared, EntryDifference, Side
-from recovery.state.manifest import Manifest, ManifestDigest
+from recovery.state.compare import Compared, CompareFound, EntryDifference, Side
+from recovery.state.manifest import Manifest
+from recovery.state.state_jobs import NamedState
 from recovery.state.state_rows import StateCompareRow, StateSparkStore, StateValue
 from recovery.times import format_duration
 from recovery.values import Value, replace
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 LIVE = "live"
 ONCE = "only states in which a key has one value can be compared with a checkpoint's"
-NOTHING = ManifestDigest(rows=0, sha256_sum="0" * 64)
 
 
 class Comparison(Value):
@@ -51,7 +48,8 @@ class Comparison(Value):
     dump, or `live`, or spark:DIR, a checkpoint.
 
     at: the cut of `live`, None: that of a. most: entries that are shown. key_serde, value_serde:
-    for a's bytes, against a checkpoint.
+    for a's bytes, against a checkpoint. on: None: in this process. scratch: the folder or address
+    within which `live` is rebuilt, None: a temporary folder.
     """
 
     a: str
@@ -62,6 +60,8 @@ class Comparison(Value):
     key_serde: str = "string"
     value_serde: str = "string"
     spark: SparkChoice = msgspec.field(default_factory=SparkChoice)
+    on: OnSpark | None = None
+    scratch: str | None = None
 
 
 def compare(
@@ -71,80 +71,71 @@ def compare(
     progress: RebuildProgress | None = None,
 ) -> Answer:
     """Compare two states. context: called only for `live`. Raises UsageError, RefusedError."""
-    left = StateRows(*state_folder.opened(comparison.a))
+    left, mine = _opened(comparison.a)
     if comparison.b == LIVE:
-        with _live(context(), left, comparison, timeout, progress) as right:
-            return _states(left, right, comparison)
+        place = comparison.at, comparison.scratch
+        with live_state(
+            context(), left.manifest, *place, comparison.on, timeout, progress
+        ) as folder:
+            right, theirs = _opened(folder)
+            return _states(left, right, comparison, (mine, theirs))
     if comparison.at is not None:
         raise UsageError("only the live changelog is cut", where="--at")
+    if comparison.scratch is not None:
+        raise UsageError("only the live changelog is rebuilt", where="--scratch")
     if spark_state.is_checkpoint(comparison.b):
         spark_state.check_comparable(left)  # before Spark starts
         with spark_state.read(comparison.b, comparison.spark, timeout) as state:
             return against_checkpoint(left, comparison, state)
     if comparison.b.endswith((".jsonl", ".ndjson")):
+        if comparison.on is not None:
+            raise UsageError("a dump is compared in this process", where="--engine spark")
         return _dumped(left, read_dump(local_path(comparison.b)), comparison)
-    return _states(left, StateRows(*state_folder.opened(comparison.b)), comparison)
+    right, theirs = _opened(comparison.b)
+    return _states(left, right, comparison, (mine, theirs))
 
 
-@contextmanager
-def _live(
-    context: Context,
-    left: StateRows,
-    comparison: Comparison,
-    timeout: float | None,
-    progress: RebuildProgress | None,
-) -> Iterator[StateRows]:
-    """Yield these changelogs, rebuilt from their present content, while they are compared."""
-    manifest = left.manifest
-    with private.temporary("compare") as folder:
-        cut = folder / state_folder.CUT
-        if comparison.at is None:
-            state_folder.write_cut(LocalFolder(folder), manifest.cut)
-        rebuild = RebuildRequest(
-            changelogs=tuple(t.topic for t in manifest.cut.topics),
-            at=comparison.at or str(cut),
-            how=Making(manifest.format, manifest.options, str(folder / "state")),
-            engine="local",
-        )
-        if manifest.retention_ms:
-            rebuild = replace(rebuild, retention_ms=next(iter(manifest.retention_ms.values())))
-        rebuild_state(context, rebuild, timeout, progress)
-        yield StateRows(*state_folder.opened(rebuild.how.output))
+def _opened(given: str) -> tuple[StateRows, NamedState]:
+    """Return a state, and how executors find the same one."""
+    storage, manifest, content = state_folder.read_bytes(given)
+    return StateRows(storage, manifest), named(given, hashlib.sha256(content).hexdigest())
 
 
-def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer:
-    a, b = left.manifest, right.manifest
-    if a.format != b.format or a.retention_ms != b.retention_ms:
+def _states(
+    left: StateRows, right: StateRows, comparison: Comparison, both: tuple[NamedState, NamedState]
+) -> Answer:
+    """Compare two states. both: the same ones, for executors."""
+    first, second = left.manifest, right.manifest
+    if first.format != second.format or first.retention_ms != second.retention_ms:
         raise RefusedError(
-            f"one state is {_kind(a)}, the other {_kind(b)}: their entries mean different things"
+            f"one state is {_kind(first)}, the other {_kind(second)}: their entries mean different "
+            "things"
         )
-    form = changelog_format(a.format, a.options)
-    partitions_a, partitions_b = a.by_partition(), b.by_partition()
+    tasks, most = compare_tasks(first, second), comparison.most
+    timestamps, on = comparison.timestamps, comparison.on
+    found: Iterator[CompareFound]
+    if on is None:
+        found = (compared(left, right, one, most, timestamps=timestamps) for one in tasks)
+    else:
+        found = on.found(*both, most, timestamps=timestamps)
     rows: list[StateCompareRow] = []
     shown: list[StateCompareRow] = []
-    for partition in sorted(partitions_a.keys() | partitions_b.keys()):
-        known_a, known_b = partitions_a.get(partition), partitions_b.get(partition)
-        digest_a = known_a.digest if known_a else NOTHING
-        digest_b = known_b.digest if known_b else NOTHING
-        compared = Compared(comparison.most - len(shown))
-        if digest_a != digest_b:
-            parts = parts_of(max(digest_a.rows, digest_b.rows))
-            for part in range(parts):
-                compared.add(
-                    form,
-                    left.rows(partition, part, parts) if known_a else _none(),
-                    right.rows(partition, part, parts) if known_b else _none(),
-                    timestamps=comparison.timestamps,
-                )
-        else:
-            # A digest is the manifest's word; it holds for these files only while they exist.
-            for side in (left, right):
-                if partition in side.manifest.by_partition():
-                    side.check(partition)
-        rows.append(_row(partition, digest_a.rows, digest_b.rows, compared))
-        shown += [_entry(partition, f) for f in compared.found]
-    errors = [*_unproven(a, comparison.a), *_unproven(b, comparison.b)]
-    return _answer(comparison, a, rows, shown, errors, same_cut=a.cut.topics == b.cut.topics)
+    told = zip(tasks, found, strict=True)
+    for partition, of_partition in groupby(told, key=lambda pair: pair[0].topic_partition):
+        whole = Compared(most - len(shown))
+        for _, one in of_partition:
+            whole.join(one)
+        sizes = _size(first, partition), _size(second, partition)
+        rows.append(_row(partition, *sizes, whole))
+        shown += [_entry(partition, f) for f in whole.found]
+    errors = [*_unproven(first, comparison.a), *_unproven(second, comparison.b)]
+    same_cut = first.cut.topics == second.cut.topics
+    return _answer(comparison, first, rows, shown, errors, same_cut=same_cut)
+
+
+def _size(manifest: Manifest, partition: TopicPartition) -> int:
+    known = manifest.by_partition().get(partition)
+    return 0 if known is None else known.digest.rows
 
 
 def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
@@ -328,6 +319,7 @@ def _answer(
             "equal": not different,
             "same_cut": same_cut,
             "shown": len(shown),
+            "engine": "local" if comparison.on is None else "spark",
             **({} if spark is None else {"spark": spark.json_values()}),
         },
         judging=True,

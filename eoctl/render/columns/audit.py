@@ -328,8 +328,8 @@ MIRROR_TRANSACTIONS = Table(
 
 
 def _kept_summary(answer: Answer) -> str:
-    names = ("pairs", "new_pairs", "unread")
-    pairs, new, unread = (sum(getattr(r, name) for r in answer.rows) for name in names)
+    names = ("pairs", "new_pairs", "unread", "unseen")
+    pairs, new, unread, unseen = (sum(getattr(r, name) for r in answer.rows) for name in names)
     commits, groups, stored = (answer.extra[name] for name in ("commits", "groups", "bytes"))
     text = (
         f"{counted(pairs, 'pair')}, {count(new)} of them new, and {counted(commits, 'commit')} "
@@ -337,6 +337,8 @@ def _kept_summary(answer: Answer) -> str:
     )
     if unread:
         text += f"; {counted(unread, 'offset')} are too far ahead of the mirror"
+    if unseen:
+        text += f"; the mirror deleted {counted(unseen, 'offset')} that no run has seen"
     return with_gaps(text, answer)
 
 

@@ -8,11 +8,12 @@ import pytest
 from eoctl.kafka.read import positions
 from eoctl.operations.audit.failover_map import MapSource
 from eoctl.operations.audit.map_commits import commits_of, compared_with_log
-from recovery.audit.mirror_map import MapCommit
+from recovery.audit.mirror_map import MapCommit, MapPartition
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import GroupFacts, GroupOffsetFacts, TopicPartition
+from recovery.formats.columns import NONE
 from recovery.shared.log_position import LogPosition, Standing
-from tests.unit.audit.test_mirror_map import WHOLE
+from tests.unit.audit.test_mirror_map import WHOLE, keep
 
 P = TopicPartition("orders", 0)
 
@@ -85,13 +86,25 @@ def test_each_commit_is_compared_with_the_log(log: list[LogPosition]) -> None:
     assert [(c.held, c.because) for c in unseen] == [(None, "no leader")]
 
 
-def _planned(commit: MapCommit) -> dict[TopicPartition, str]:
+def _planned(commit: MapCommit, *parts: MapPartition) -> dict[TopicPartition, str]:
     async def run() -> dict[TopicPartition, str]:
-        source = MapSource("m", {"orders": WHOLE}, [commit])
+        kept = WHOLE.model_copy(update={"partitions": parts})
+        source = MapSource("m", {"orders": kept}, [commit])
         commits = await source.commits("g", (), ())
         return await source.not_proven({p: e.position.input for p, e in commits.items()})
 
     return asyncio.run(run())
+
+
+def test_a_plan_names_a_mirror_that_deleted_what_no_run_saw() -> None:
+    [commit] = commits_of([_group("g", 10, pending=False)], 1)
+    commit = commit.model_copy(update={"held": True})
+    source = [(n, NONE) for n in range(10)]
+    cut = keep(None, source, source, cut=8)
+    old = cut.model_copy(update={"unseen": None})
+    assert _planned(commit, keep(None, source, source)) == {}
+    assert "no run saw what the mirror deleted below 8" in _planned(commit, cut)[P]
+    assert "not known whether a run saw what the mirror deleted" in _planned(commit, old)[P]
 
 
 def test_a_plan_refuses_a_commit_of_another_log_and_names_one_that_is_not_proven() -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from eoctl.cli.commands.restart_target import _maps as named_maps
-from eoctl.operations.audit.mirror_keep import either, groups_read, ranges_after, refuse_cut_off
+from eoctl.engine.mirror_task import ranges_after, refuse_cut_off
+from eoctl.operations.audit.mirror_keep import either, groups_read
 from eoctl.operations.watch.check_answer import _maps as kept_maps
 from eoctl.stores.offsets import mirror_maps
 from eoctl.stores.offsets.mirror_maps import known
-from recovery.audit.mirror_map import ids_unknown
+from recovery.audit.mirror_map import MapRange, ids_unknown, unseen_after
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, GroupOffsetFacts, Missing
 from recovery.formats.columns import NONE
@@ -37,6 +38,32 @@ def test_deleted_records_that_the_map_has_not_seen_are_a_gap() -> None:
     mine = replace(_range(60, start=22), log_start_offset=22)
     with pytest.raises(RefusedError, match="before the map saw them"):
         ranges_after(BEFORE, mine, _range(24))
+
+
+def test_what_the_mirror_deleted_before_a_run_saw_it_is_noted() -> None:
+    """BEFORE has seen the mirror from 0 to 16."""
+    assert (BEFORE.mirror.end, BEFORE.unseen) == (16, ())
+    later = BEFORE.model_copy(update={"unseen": unseen_after(BEFORE, 20)})
+    old = BEFORE.model_copy(update={"unseen": None})  # of an eoctl that noted nothing
+    cut = old.model_copy(update={"mirror": old.mirror.model_copy(update={"start": 5})})
+    for before, start, noted in (
+        (None, 0, []),
+        (None, 7, [(0, 7, True)]),
+        (BEFORE, 16, []),
+        (BEFORE, 20, [(16, 20, True)]),
+        (
+            later.model_copy(update={"mirror": _mirror(20, 24)}),
+            30,
+            [(16, 20, True), (24, 30, True)],
+        ),
+        (old, 16, []),
+        (cut, 16, [(0, 5, False)]),
+    ):
+        assert [(r.start, r.end, r.proven) for r in unseen_after(before, start)] == noted
+
+
+def _mirror(start: int, end: int) -> MapRange:
+    return MapRange(start=start, end=end, leader_epoch=None)
 
 
 def test_topics_without_ids_are_not_known_to_be_the_same() -> None:

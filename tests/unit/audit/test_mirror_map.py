@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoctl.operations.audit import mirror_continuing
-from eoctl.operations.audit.mirror_continuing import continued
-from eoctl.operations.audit.mirror_logs import Digested, MappedLog, OnProgress, Progress
-from eoctl.operations.audit.mirror_reading import Both, BothLogs, PartitionMirror
+from eoctl.engine import mirror_continuing
+from eoctl.engine.mirror_continuing import continued
+from eoctl.engine.mirror_logs import Digested, MappedLog, OnProgress, Progress
+from eoctl.engine.mirror_reading import Both, BothLogs, PartitionMirror
+from eoctl.operations.audit.failover_map import lacking
 from eoctl.operations.audit.ranges import AuditOptions, Resolved
 from recovery.audit.mirror_map import (
     MapCommit,
@@ -77,25 +78,37 @@ def _range(end: int, start: int = 0) -> Resolved:
 
 
 def keep(
-    known: MapPartition | None, source: Sequence[Content], mirror: Sequence[Content]
+    known: MapPartition | None,
+    source: Sequence[Content],
+    mirror: Sequence[Content],
+    *,
+    cut: int = 0,
 ) -> MapPartition:
-    """One run, up to the present ends of both logs."""
-    starts = (0, 0) if known is None else (known.source.end, known.mirror.end)
+    """One run, up to the present ends of both logs. cut: where the mirror begins."""
+    starts = (0, cut) if known is None else (known.source.end, max(known.mirror.end, cut))
     mine, theirs = (
-        (ListLog(log), replace(_range(2 * len(log)), start=start, log_start_offset=0))
-        for log, start in zip((source, mirror), starts, strict=True)
+        (ListLog(log), replace(_range(2 * len(log)), start=start, log_start_offset=begin))
+        for log, start, begin in zip((source, mirror), starts, (0, cut), strict=True)
     )
     return asyncio.run(continued(known, mine, theirs, Progress(None), timed=True))
 
 
-def planned(kept: MapPartition, mirror: Sequence[Content], at: int) -> tuple[BothLogs, MappedLog]:
+def planned(
+    kept: MapPartition, mirror: Sequence[Content], at: int, cut: int = 0
+) -> tuple[BothLogs, MappedLog]:
     """Where a group at source offset `at` continues, by the map."""
-    copies, r = ListLog(mirror), _range(2 * len(mirror))
+    copies, r = ListLog(mirror), _range(2 * len(mirror), cut)
     log = MappedLog(copies, r, kept, compacted=False, offset=at)  # type: ignore[arg-type]
     pairing = PartitionMirror(
         _range(kept.source.end), r, around=Around(at), known_to=kept.mirror.end
     )
     return asyncio.run(Both(log, copies, READING).read(pairing)), log
+
+
+def left_out(logs: BothLogs, log: MappedLog) -> int:
+    """What a plan says that the mirror lacks of what the group has not read."""
+    assert logs.place is not None
+    return logs.place.lost + lacking(log, logs.place.reach)
 
 
 def compared(source: Sequence[Content], mirror: Sequence[Content], at: int) -> BothLogs:
@@ -162,6 +175,8 @@ def test_a_map_finds_what_the_source_itself_would(seed: int, alike: bool) -> Non
         assert expected is not None
         assert _costs(found) == _costs(expected)
         assert found.unknown == len(newer)
+        lost = [i for i in range(end) if 2 * i >= at and source[i][1] == NONE and i not in copied]
+        assert left_out(logs, log) == len(lost)
     steps, rest = kept.unpacked()
     assert steps.unread(at) == log.found_unread
     visible = [2 * i for i, (_, outcome) in enumerate(known) if outcome == NONE]
@@ -171,6 +186,50 @@ def test_a_map_finds_what_the_source_itself_would(seed: int, alike: bool) -> Non
         for n in range(int(records))
     ]
     assert sorted([*in_steps, *rest.offset[rest.visible].tolist()]) == visible
+
+
+@given(st.integers(0, 2**32))
+@settings(deadline=None, max_examples=share(600))
+def test_a_plan_after_a_gap_counts_what_was_in_it(seed: int) -> None:
+    """The mirror copies in order, and deletes records, some of them before a run has seen them."""
+    rng = random.Random(seed)
+    source = [(n, NONE) for n in range(rng.randrange(1, 50))]
+    kept, cut, length = None, 0, 0
+    for _ in range(rng.randrange(1, 4)):
+        length = rng.randrange(length, len(source) + 1)
+        cut = rng.randrange(cut, length + 1)
+        kept = keep(kept, source[: max(length, 1)], source[:length], cut=2 * cut)
+    assert kept is not None
+    if kept.source.start > (at := 2 * rng.randrange(length + 1)):
+        return  # the plan is refused
+    logs, log = planned(kept, source[:length], at, cut=2 * cut)
+    assert logs.place is not None
+    unread = [i for i in range(max(length, 1)) if 2 * i >= at]
+    lost, exact = left_out(logs, log), logs.place.exact
+    if exact is not None:
+        there = [source[i][0] for i in range(cut, length) if 2 * i >= at]
+        follow = [one for one, _ in source[(exact.offset + 1) // 2 : length]]
+        assert Counter(follow) == Counter(there)
+        assert lost == sum(i < cut or i >= length for i in unread)
+
+
+@pytest.mark.parametrize(("at", "lost"), [(12, 3), (14, 2), (16, 1)])
+def test_equal_records_around_a_gap_leave_a_range(at: int, lost: int) -> None:
+    """The record at 10 equals that at 16, whose copy takes the pair: nobody can say whose it is."""
+    source = [(n, NONE) for n in (0, 1, 2, 3, 4, 5, 6, 7, 5, 9, 10)]
+    kept = keep(keep(None, source[:6], source[:5]), source, source, cut=16)
+    logs, log = planned(kept, source, at, cut=16)
+    assert logs.place is not None
+    assert logs.place.exact is None
+    assert (logs.place.earliest.offset, logs.place.latest.offset) == (16, 17)
+    assert left_out(logs, log) == lost
+
+
+@pytest.mark.parametrize(("at", "lost"), [(8, 2), (10, 2), (12, 1), (14, 0)])
+def test_what_the_mirror_lost_before_its_last_copy_is_counted(at: int, lost: int) -> None:
+    source = [(n, NONE) for n in range(11)]
+    mirror = [one for one in source if one[0] not in (5, 6)]
+    assert left_out(*planned(keep(None, source, mirror), mirror, at)) == lost
 
 
 @pytest.mark.parametrize(

@@ -426,3 +426,22 @@ def test_the_memory_of_a_process_is_its_own() -> None:
     script = "from eoctl.engine.rebuild_task import peak_bytes; print(peak_bytes())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert 10 << 20 < int(done.stdout) < 250 << 20
+
+
+def test_a_spec_reaches_two_clusters_and_holds_the_secret_of_neither(tmp_path: Path) -> None:
+    server = {"bootstrap.servers": "b:9092"}
+    both = Access(server, {"b": "10.0.0.1"}, None, Access(server | {"client.id": "x"}))
+    assert Access.read(json.loads(json.dumps(both.as_dict()))) == both
+    secret = server | {"sasl.password": "x"}
+    spec = tmp_path / "spec.json"
+    for access, refused in (
+        (both, False),
+        (Access(secret), True),
+        (replace(both, beside=Access(secret)), True),
+    ):
+        spec.write_text(json.dumps({"access": access.as_dict(), "request": {}}))
+        if refused:
+            with pytest.raises(UsageError, match="contains a secret"):
+                job._spec_and_access(None, str(spec))
+        else:
+            assert job._spec_and_access(None, str(spec))[1] == both

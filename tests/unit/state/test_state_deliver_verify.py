@@ -1,6 +1,7 @@
 """What `state deliver` finds when it reads back what it wrote: not only its own rows count."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eoctl.engine import topic_delivery
+from eoctl.engine.topic_delivery import TopicDelivery
+from eoctl.kafka.read.chunks import Range
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
@@ -30,6 +34,25 @@ STEP = Step(
 )
 
 
+class There(TopicDelivery):
+    """All rows are committed."""
+
+    def __init__(self, seen: PartitionFacts) -> None:
+        self._seen = seen
+
+    async def last_committed(self) -> Any:
+        return {}
+
+    async def facts(self) -> dict[int, PartitionFacts]:
+        return {0: self._seen}
+
+    def rows_of(self, *given: Any) -> int | None:
+        return 3
+
+    async def digest(self, facts: PartitionFacts) -> Digest:
+        return ROWS
+
+
 class Topic(IntoTopic):
     """A topic that holds all rows of the state and their digest, seen at these offsets."""
 
@@ -37,19 +60,7 @@ class Topic(IntoTopic):
         self._cluster: Any = SimpleNamespace(forgive=lambda: None)
         self._topic = "t"
         self._source: Any = SimpleNamespace(partitions={0: PART})
-        self._seen = PartitionFacts("t", 0, "id", 1, 0, (1,), 0, stable, high)
-
-    async def _last_committed(self) -> Any:
-        return {}
-
-    async def _facts(self) -> dict[int, PartitionFacts]:
-        return {0: self._seen}
-
-    def _rows_of(self, *given: Any) -> int | None:
-        return 3
-
-    async def _digest(self, facts: PartitionFacts) -> Digest:
-        return ROWS
+        self.there = There(PartitionFacts("t", 0, "id", 1, 0, (1,), 0, stable, high))
 
 
 @pytest.mark.parametrize(("stable", "high", "done"), [(5, 5, True), (5, 6, False)])
@@ -58,6 +69,24 @@ def test_a_transaction_that_is_open_in_the_topic(stable: int, high: int, done: b
     seen = asyncio.run(Topic(stable, high).verify(STEP))
     assert seen.done is done
     assert done or seen.detail == "a transaction is open in t:0"
+
+
+def test_records_that_went_from_the_start_of_a_partition_are_no_longer_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody deletes some of what was read back; the end of the log stays."""
+    asked = []
+
+    async def read_columns(_: object, r: Range) -> AsyncIterator[Any]:
+        asked.append((r.start, r.end))
+        return
+        yield
+
+    monkeypatch.setattr(topic_delivery, "read_columns", read_columns)
+    there: Any = TopicDelivery(*(SimpleNamespace(),) * 3, "t")  # type: ignore[arg-type]
+    for start in (0, 0, 2):
+        asyncio.run(there.digest(PartitionFacts("t", 0, "id", 1, 0, (1,), start, 5, 5)))
+    assert asked == [(0, 5), (2, 5)]
 
 
 @dataclass

@@ -75,23 +75,14 @@ class Reads:
         context: "Context | None" = None,
     ) -> int:
         """Ask the cluster and write the answer; its exit status. context: None = connection's."""
-        answer = self.asked(connection, look, context)
-        emit(answer, view, output)
-        return answer.exit_status
-
-    def asked(
-        self,
-        connection: Connection,
-        look: Callable[[Cluster, AuditOptions], Awaitable[Answer]],
-        context: "Context | None" = None,
-    ) -> Answer:
-        """Ask the cluster. context: None = the connection's."""
         asked = connection.one() if context is None else context
         with reading_progress("reading") as progress:
             reading = self._reading(progress)
-            return with_cluster(
+            answer = with_cluster(
                 asked, connection.seconds(None), lambda cluster: look(cluster, reading)
             )
+        emit(answer, view, output)
+        return answer.exit_status
 
     def audited(
         self,
@@ -101,20 +92,24 @@ class Reads:
         view: Table,
         audit: "Audit[Any]",
     ) -> int:
+        """Write the answer of an audit by one of the engines; its exit status."""
+        answer = self.judged(connection, on, audit)
+        emit(answer, view, output)
+        return answer.exit_status
+
+    def judged(self, connection: Connection, on: SparkOptions, audit: "Audit[Any]") -> Answer:
         """Return the answer of an audit by one of the engines."""
         from eoctl.operations.audit.engine import AuditEngine, audited
 
         engine, spark = on.engine()
         with reading_progress("reading") as progress, JobProgress() as show:
-            answer = audited(
+            return audited(
                 connection.one(),
                 connection.seconds(None),
                 audit,
                 self._reading(progress),
                 AuditEngine(engine, spark, show),
             )
-        emit(answer, view, output)
-        return answer.exit_status
 
     def _reading(self, progress: ChunkProgress | None) -> AuditOptions:
         rate = None if self.max_rate is None else byte_rate(self.max_rate, where="--max-rate")

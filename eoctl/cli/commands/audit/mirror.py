@@ -9,9 +9,8 @@ from eoctl.cli.commands.audit.logs import Reads
 from eoctl.cli.emit import beside, emit
 from eoctl.cli.options import Connection, Format, Ranked, argument, option
 from eoctl.cli.progress import note
+from eoctl.cli.spark_options import SparkOptions
 from eoctl.host.clock import now_ms
-from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.render.columns.audit import MIRROR, MIRROR_KEEP
 from recovery.answers import Answer
 from recovery.errors import IncompleteError, UnreachableError, UsageError
@@ -20,7 +19,7 @@ from recovery.shared.offset_bounds import parse_bound
 from recovery.times import rfc3339
 
 if TYPE_CHECKING:
-    from eoctl.operations.audit.mirror import MirrorRequest
+    from eoctl.operations.audit.mirror_keep import MirrorKeep
     from eoctl.settings.context import Context
 
 _IGNORED = ("timestamp", "headers")
@@ -56,6 +55,7 @@ def mirror(
     connection: Connection,
     output: Format,
     where: Mirror,
+    on: SparkOptions,
     reads: Reads,
     source: Annotated[str, argument("TOPIC[:P]", "of the source")],
     copy: Annotated[
@@ -84,7 +84,8 @@ def mirror(
     ] = False,
 ) -> int:
     """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""
-    from eoctl.operations.audit.mirror import MirrorRequest, audit_mirror
+    from eoctl.operations.audit.mirror import MirrorAudit, MirrorRequest
+    from eoctl.operations.audit.mirror_keep import MirrorKeep
 
     selector = parse_selector(source)
     if selector.literal is None:
@@ -108,7 +109,8 @@ def mirror(
             where=source,
             remedy="name its topic, --source-alias, or its cluster with --mirror-context",
         )
-    request = MirrorRequest(
+    question = MirrorRequest(
+        own=connection.one(),
         source=selector,
         mirror=copy or (selector.literal if alias is None else f"{alias}.{selector.literal}"),
         cluster=other,
@@ -117,45 +119,33 @@ def mirror(
         offset_syncs=syncs,
         checkpoints=checkpoints,
     )
-    own = connection.one()
-    if keep is not None:
-        return _kept(connection, output, reads, request, keep, follow=follow)
-    if follow:
+    if follow and keep is None:
         raise UsageError("goes with --keep alone", where="--follow")
-    return reads.answered(
-        connection,
-        output,
-        MIRROR,
-        lambda cluster, reading: audit_mirror(cluster, own, request, reading),
-    )
-
-
-def _kept(
-    connection: Connection,
-    output: Format,
-    reads: Reads,
-    request: "MirrorRequest",
-    path: Path,
-    *,
-    follow: bool,
-) -> int:
-    """Bring a map up to date, once or until it is stopped."""
-    from eoctl.operations.audit.mirror_keep import keep_mirror
-
-    if request.start.kind != "earliest" or request.offset_syncs or request.checkpoints:
+    if keep is None:
+        return reads.audited(connection, output, on, MIRROR, MirrorAudit(question))
+    if start != "earliest" or syncs or checkpoints:
         raise UsageError(
             "does not go with --start, --offset-syncs and --checkpoints", where="--keep"
         )
-    own, file = connection.one(), path.resolve()
-
-    async def keep(cluster: Cluster, reading: AuditOptions) -> Answer:
-        return await keep_mirror(cluster, own, request, file, reading)
-
+    kept = MirrorKeep(question, keep.resolve())
     if not follow:
-        return reads.answered(connection, output, MIRROR_KEEP, keep)
+        return reads.audited(connection, output, on, MIRROR_KEEP, kept)
+    if on.engine()[0] == "spark":
+        raise UsageError(
+            "a round reads what is new, in this process",
+            where="--follow",
+            remedy="make the map on Spark without it, then follow without Spark",
+        )
+    return _follow(connection, output, SparkOptions(asked_engine="local"), reads, kept)
+
+
+def _follow(
+    connection: Connection, output: Format, on: SparkOptions, reads: Reads, kept: "MirrorKeep"
+) -> int:
+    """Bring a map up to date until it is stopped."""
     while True:
         try:
-            _tell(reads.asked(connection, keep), output)
+            _tell(reads.judged(connection, on, kept), output)
         except (UnreachableError, IncompleteError) as error:  # the map is as it was
             note(f"eoctl: {error.sentence}")
         time.sleep(FOLLOW_SECONDS)

@@ -8,8 +8,10 @@ from typing import Annotated, ClassVar
 
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
+from eoctl.cli.spark_options import JobProgress, SparkOptions
 from eoctl.operations.change import acting
 from eoctl.operations.state.delivery import STREAMS, DeliveryRequest
+from eoctl.operations.state.topic_on_spark import DeliverOnSpark, refuse_other_places
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
 from eoctl.stores.storage_address import storage_and_name
@@ -119,6 +121,7 @@ def deliver(
     output: Format,
     execute: Execute,
     how: Delivering,
+    on: SparkOptions,
     folder: Annotated[Path, argument("DIR", "a finished state's folder"), ADDRESSES],
     into: Annotated[str, option(f"--into {INTO}", "where it goes")],
     changelog: Annotated[
@@ -131,12 +134,22 @@ def deliver(
     If it is killed, run the same command again: it goes on without reading the changelog again.
     """
     request = how.request(str(folder), into, changelog)
+    engine, spark = on.engine()
+    if engine == "spark":
+        refuse_other_places(into)
     context, seconds = connection.one(), connection.seconds(None)
     plan = planned(request, context, seconds)
     if plan is None:
         print("all of it is there already", file=sys.stderr)
         return Exit.OK
-    return CommandChange("state-deliver", plan, context).run(execute, output, seconds)
+    if engine != "spark":
+        return CommandChange("state-deliver", plan, context).run(execute, output, seconds)
+    assert spark is not None
+    with JobProgress() as line:
+        opened = DeliverOnSpark(spark, line).opened
+        change = CommandChange("state-deliver", plan, context, opened=opened)
+        outcome = change.execute(execute, seconds)
+    return change.show(outcome, output)
 
 
 def planned(request: DeliveryRequest, context: Context, seconds: float | None) -> Plan | None:

@@ -1,14 +1,15 @@
 """`state compare` and `state show`: what is in finished states."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from eoctl.cli.emit import emit
 from eoctl.cli.options import ADDRESSES, Connection, Format, Ranked, argument, option
-from eoctl.cli.spark_options import Conf, JobProgress
-from eoctl.operations.jobs.spark_launch import read_options
+from eoctl.cli.spark_options import Conf, JobProgress, SparkOptions
+from eoctl.operations.jobs.spark_launch import Spark, read_options
 from eoctl.operations.state import state_comparison, state_entries
+from eoctl.operations.state.spark_compare import OnSpark
 from eoctl.operations.state.spark_state import SparkChoice, is_checkpoint
 from eoctl.render.columns.state import COMPARE, SHOW
 from recovery.errors import UsageError
@@ -31,9 +32,8 @@ class SparkStore(Ranked):
     value_column: Annotated[str | None, option("--value-column A.B", "of the value's struct")] = (
         None
     )
-    conf: Conf = field(default_factory=list)
 
-    def choice(self, word: str, show: JobProgress) -> SparkChoice:
+    def choice(self, word: str, spark: Spark, show: JobProgress) -> SparkChoice:
         """Return what is chosen of `word`. Raises UsageError."""
         if not is_checkpoint(word) and self != SparkStore():
             raise UsageError("these options are for a checkpoint, and this is none", where=word)
@@ -46,7 +46,7 @@ class SparkStore(Ranked):
             self.batch,
             self.key_column,
             self.value_column,
-            read_options(None, None, self.conf, None),
+            spark,
             show,
         )
 
@@ -55,6 +55,7 @@ def compare(
     connection: Connection,
     output: Format,
     store: SparkStore,
+    on: SparkOptions,
     a: Annotated[Path, argument("A", "a state's folder, or its manifest"), ADDRESSES],
     b: Annotated[
         str,
@@ -63,6 +64,11 @@ def compare(
         ),
     ],
     at: Annotated[str | None, option("--at CUT", "of `live` [the cut of A]")] = None,
+    scratch: Annotated[
+        Path | None,
+        option("--scratch DIR", "where `live` is rebuilt, for executors [a temporary folder]"),
+        ADDRESSES,
+    ] = None,
     limit: Annotated[int, option("--limit N", "differing entries shown", min=0)] = 20,
     ignore_timestamps: Annotated[
         bool, option("--ignore-timestamps", "only values count; reads all rows")
@@ -77,7 +83,15 @@ def compare(
     """Compare two states: entries only in one, entries that differ; exit 1 if there are any."""
     if not is_checkpoint(b) and (key_serde, value_serde) != ("string", "string"):
         raise UsageError("works only with a checkpoint", where="--key-serde, --value-serde")
+    engine, spark = on.engine()
+    if is_checkpoint(b) and engine == "local":
+        raise UsageError("a checkpoint is read by Spark", where="--engine local")
+    seconds = connection.seconds(None)
     with JobProgress() as progress:
+        there = None
+        if engine == "spark" and not is_checkpoint(b):
+            assert spark is not None
+            there = OnSpark(spark, progress, seconds)
         comparison = state_comparison.Comparison(
             str(a),
             b,
@@ -86,9 +100,11 @@ def compare(
             not ignore_timestamps,
             key_serde,
             value_serde,
-            store.choice(b, progress),
+            store.choice(b, spark or Spark(), progress),
+            there,
+            None if scratch is None else str(scratch),
         )
-        answer = state_comparison.compare(connection.one, comparison, connection.seconds(None))
+        answer = state_comparison.compare(connection.one, comparison, seconds)
     emit(answer, COMPARE, output)
     return answer.exit_status
 
@@ -103,10 +119,13 @@ def show(
         str, option("--value-serde SERDE", "the same; confluent-avro:FILE too")
     ] = "string",
     limit: Annotated[int, option("--limit N", "entries shown", min=1)] = 100,
+    conf: Conf = [],  # noqa: B006 - as Typer declares a list
 ) -> int:
     """Show a key's entries, decoded; exit 1 when the state has none."""
+    if conf and not is_checkpoint(folder):
+        raise UsageError("is for a checkpoint, and this is none", where="--conf")
     with JobProgress() as progress:
-        chosen = store.choice(folder, progress)
+        chosen = store.choice(folder, read_options(None, None, conf, None), progress)
         request = state_entries.ShowRequest(folder, key, key_serde, value_serde, limit, chosen)
         answer = state_entries.show(request)
     emit(answer, SHOW, output)

@@ -5,11 +5,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from eoctl.engine.audit_reading import AuditOptions, columns, seen_by_readers
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.pump import ChunkProgress
-from eoctl.operations.audit.map_commits import BY_TIME
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_by_readers
-from recovery.audit.mirror_map import MapPartition, digest_text
+from recovery.audit.audit_request import Resolved
+from recovery.audit.mirror_map import BY_TIME, MapPartition, digest_text
 from recovery.audit.mirror_steps import Rest
 from recovery.audit.mirror_table import FIELDS
 from recovery.errors import RefusedError

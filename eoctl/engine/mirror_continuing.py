@@ -4,14 +4,16 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eoctl.operations.audit.mirror_logs import DigestSum, MirrorLog, Progress
-from eoctl.operations.audit.ranges import Resolved, seen_by_readers
+from eoctl.engine.audit_reading import seen_by_readers
+from eoctl.engine.mirror_logs import DigestSum, MirrorLog, Progress
+from recovery.audit.audit_request import Resolved
 from recovery.audit.mirror_entries import Entries, among
 from recovery.audit.mirror_map import (
     LEAST_IN_BLOCK,
     MapBlock,
     MapPartition,
     MapRange,
+    unseen_after,
     with_block,
 )
 from recovery.audit.mirror_pairs import MOST, Pairing
@@ -217,6 +219,7 @@ class _Continuing:
             steps=steps.packed(),
             rest=rest.packed(),
             blocks=tuple(b for b in self.blocks if b.end > first),
+            unseen=unseen_after(known, theirs.start),
         )
 
 

@@ -5,8 +5,9 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eoctl.operations.audit.mirror_logs import MirrorLog, Progress
-from eoctl.operations.audit.ranges import AuditOptions, Resolved, seen_by_readers
+from eoctl.engine.audit_reading import AuditOptions, seen_by_readers
+from eoctl.engine.mirror_logs import MirrorLog, Progress
+from recovery.audit.audit_request import Resolved
 from recovery.audit.duplicates import known_time
 from recovery.audit.mirror_entries import Entries, RangeSums, joined
 from recovery.audit.mirror_pairs import Pairing, PairRun, Translated

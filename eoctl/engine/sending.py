@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from eoctl.kafka.write.commit import CommittedPosition
 from eoctl.kafka.write.exactly_once import Writer
-from eoctl.operations.change.steps import die_here_in_tests
 from recovery.facts import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ TRANSACTION_RECORDS = 20_000
 
 class Sending:
     """The transactions of one partition; used in a thread. rows: those committed, first: before
-    this attempt."""
+    this attempt. at: called with the points at which a test may kill the process."""
 
     def __init__(
         self,
@@ -29,9 +28,10 @@ class Sending:
         partition: TopicPartition,
         metadata: str,
         ensure_held: Callable[[], None],
+        at: Callable[[str], None],
     ) -> None:
         self._writer, self._partition, self._metadata = writer, partition, metadata
-        self._ensure_held = ensure_held
+        self._ensure_held, self._at = ensure_held, at
         self._until: float | None = None  # of the open transaction
         self._open = 0  # its rows
         self.first = self.rows = self.commits = 0
@@ -46,7 +46,7 @@ class Sending:
                 self._until = time.monotonic() + TRANSACTION_SECONDS
             self._writer.send(*self._partition, key, value, timestamp=timestamp)
             self._open += 1
-        die_here_in_tests("deliver-sent")
+        self._at("sent")
         if self._open >= TRANSACTION_RECORDS or time.monotonic() > (self._until or 0):
             self.commit(self.rows + self._open)
 
@@ -63,4 +63,4 @@ class Sending:
         self._writer.commit({self._partition: CommittedPosition(rows, self._metadata)})
         self.commits += 1
         self.rows, self._open, self._until = rows, 0, None
-        die_here_in_tests(f"deliver-committed-{self.commits}")
+        self._at(f"committed-{self.commits}")
