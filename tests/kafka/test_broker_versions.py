@@ -64,7 +64,9 @@ def test_the_lab_s_own_release(lab1: Lab, lab3: Lab) -> None:
 def test_brokers_newer_than_eoctl_knows(lab1: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """`context test` and `doctor` say so: of an eoctl made before the lab's own release."""
     right = [r["check"] for r in eoctl("context", "test", "-o", "json", lab=lab1).rows]
-    older = dict(list(versions.releases().items())[:-1])
+    newest = by_hand(KAFKA).least
+    assert newest is not None
+    older = {v: has for v, has in versions.releases().items() if v[:2] < newest[:2]}
     monkeypatch.setattr(versions, "releases", lambda: older)
     newer = eoctl("context", "test", "-o", "json", lab=lab1)
     assert [r["check"] for r in newer.rows] == [right[0], "protocol", *right[1:]]

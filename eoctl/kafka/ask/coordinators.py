@@ -221,7 +221,7 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
         return Missing(
             "feature",
             failure.error,
-            f"{failure.detail}: listing transactions needs Kafka 3.0, by duration 3.8 or above",
+            f"{failure.detail}: Kafka 3.0 and above do (by duration 3.8), some services do not",
             broker=broker,
         )
     return missing_broker(

@@ -30,13 +30,20 @@ from eoctl.render.doctor_words import newer_words
 from eoctl.settings.context import Context
 from eoctl.settings.context_rows import ContextTestRow
 from recovery.answers import Answer
-from recovery.doctor.versions import newer_than_known
+from recovery.doctor.versions import APIS, Protocol, newer_than_known
 from recovery.facts import Missing
 from recovery.inspect import rights
 from recovery.plurals import counted
 
 MOST_GROUPS = 1000  # asked for their operations; of more groups, the first ones represent all
 MOST_NAMED = 5
+LEFT_OUT = {
+    "ListTransactions": "which transactions are open",
+    "DescribeTransactions": "how old they are, and what they hold",
+    "DescribeProducers": "who holds a partition, and so every verdict on it",
+    "WriteTxnMarkers": "remedies abort and resolve",
+}
+"""Requests that some services do not answer, nor some releases before 3.0, and what that costs."""
 
 
 async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
@@ -45,7 +52,7 @@ async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
     Only reads; changes nothing.
     """
     connected = f"cluster {cluster.cluster_id}, {counted(len(cluster.brokers), 'broker')}"
-    rows = [_right("connect", True, connected), *await _newer(cluster)]
+    rows = [_right("connect", True, connected), *await _protocol(cluster)]
     rows += await _topics(cluster)
     rows.append(await _ids_described(cluster))
     bits = await acls.cluster_operations(cluster)
@@ -102,9 +109,21 @@ def _on_some(
     return _right(check, sees, detail, cannot)
 
 
-async def _newer(cluster: Cluster) -> list[ContextTestRow]:
-    """Return a row if brokers speak a newer protocol than eoctl knows; else none."""
+async def _protocol(cluster: Cluster) -> list[ContextTestRow]:
+    """Return a row for a newer protocol than eoctl knows, and one for requests that are missing."""
     answers = await protocols(cluster)
+    return [*_newer(answers), *_unanswered(answers)]
+
+
+def _unanswered(answers: Mapping[int, Protocol]) -> list[ContextTestRow]:
+    missing = [n for n in LEFT_OUT if any(APIS[n] not in a.apis for a in answers.values())]
+    if not missing:
+        return []
+    detail = f"the brokers do not answer {', '.join(missing)}: a service, or a release before 3.0"
+    return [_right("requests", False, detail, [LEFT_OUT[name] for name in missing])]
+
+
+def _newer(answers: Mapping[int, Protocol]) -> list[ContextTestRow]:
     newer: dict[str, int] = {}
     for answer in answers.values():
         for name, version in newer_than_known(answer).items():
