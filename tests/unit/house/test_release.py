@@ -1,16 +1,23 @@
 """What is shipped: the packages of an install, its SBOM, an audit's words, the bytes of a wheel."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from docs.works_with import TRIED, dates, rows, said
 from release import audit, supply
 from release.audit import judged
-from release.parts import ROOT, shipped
+from release.parts import PYTHONS, ROOT, shipped
 from release.sbom import kept
+from release.version import CHANGELOG, PLACES, declared, notes, unready, write
+
+CONTAINERFILE = ROOT / "docs/deploy/Containerfile"
 
 
 def test_an_install_brings_its_extras_and_what_they_need() -> None:
@@ -85,3 +92,62 @@ def test_a_wheel_built_twice_is_the_same_bytes(tmp_path: Path) -> None:
         [wheel] = out.glob("*.whl")
         built.append(wheel.read_bytes())
     assert built[0] == built[1]
+
+
+def test_what_runs_is_said_alike() -> None:
+    """By the classifiers and by docs/compatibility.md; the image's Python is one of the pex."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    name = "Programming Language :: Python :: "
+    known = dates(TRIED.read_text())
+    tried = [row["name"] for row in rows()["here"] if said(row, known).startswith("tried")]
+    versions = [n.removeprefix("Python ") for n in tried if n.startswith("Python ")]
+    assert [c.removeprefix(name) for c in table["classifiers"] if name in c] == versions
+    image = re.search(r"PYTHON=python:([\d.]+)-slim", CONTAINERFILE.read_text())
+    assert image is not None
+    assert image[1] in PYTHONS
+
+
+def test_the_formula_has_the_steps_of_the_image() -> None:
+    """Installing the builder, building the wheel, and installing that: the same options."""
+
+    def options(text: str) -> list[str]:
+        words = re.findall(r"(?<![\w-])--?[a-z][a-z-]*|requirements[\w-]*\.lock", text)
+        return [w for w in words if w not in ("--mkdir", "-p")]
+
+    steps = "\n".join(
+        re.findall(r"(?m)^RUN (?:python|/opt).*(?:\\\n.*)?", CONTAINERFILE.read_text())
+    )
+    formula = (ROOT / "release/eoctl.rb").read_text()
+    made = formula[formula.index("def install") : formula.index("docs.man")]
+    assert options(steps) == options(made)[: len(options(steps))]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The files of this tree that say its version."""
+    for name in (*PLACES, CHANGELOG):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    text = "# Changelog\n\n## [Unreleased]\n\n### Added\n- x\n\n## [0.2.0] - 2026-11-22\n- y\n"
+    (tmp_path / CHANGELOG).write_text(text)
+    return tmp_path
+
+
+def test_a_version_is_written_in_all_its_places(tree: Path) -> None:
+    assert unready(tree) == [
+        "CHANGELOG.md has entries under [Unreleased]: make version VERSION=..."
+    ]
+    write("0.3.0", tree)
+    assert unready(tree) == []
+    assert (declared(tree), notes("0.3.0", tree)) == ("0.3.0", "### Added\n- x")
+    assert notes("0.2.0", tree) == "- y"
+    (tree / "eoctl/__init__.py").write_text('__version__ = "0.2.0"\n')
+    assert unready(tree) == ["eoctl/__init__.py does not say 0.3.0, which pyproject.toml has"]
+    for wrong in ("0.3.0", "1.0"):
+        with pytest.raises(SystemExit):
+            write(wrong, tree)
+
+
+def test_a_tree_that_is_no_release_is_refused() -> None:
+    """This one has unreleased entries, or else it says its version everywhere."""
+    assert all("[Unreleased]" in problem for problem in unready())
