@@ -87,9 +87,7 @@ def _pyinstaller(python: Path) -> list[str]:
     words += [f"--copy-metadata={name}" for name in _names(python)]
     for name in ("tkinter", "setuptools", "pkg_resources", "PyInstaller"):
         words.append(f"--exclude-module={name}")
-    # modules as files: what starts need not unpack an archive first
-    words += ["--debug=noarchive", "--noconfirm", "--log-level=ERROR", "--name=eoctl"]
-    return ["-m", "PyInstaller", *words]
+    return ["-m", "PyInstaller", "--noconfirm", "--log-level=ERROR", "--name=eoctl", *words]
 
 
 def _names(python: Path) -> list[str]:
