@@ -49,7 +49,8 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     made = tmp_path_factory.mktemp("python") / "venv"
     subprocess.run([UV, "venv", "--quiet", "--python", found, made], check=True)
     here = [str(UV), "pip", "install", "--quiet", "--python", str(made / "bin/python")]
-    subprocess.run([*here, "--require-hashes", "-r", str(ROOT / "requirements.lock")], check=True)
+    for lock in ("requirements.lock", "requirements-uv.lock"):  # a test builds the wheel with uv
+        subprocess.run([*here, "--require-hashes", "-r", str(ROOT / lock)], check=True)
     subprocess.run([*here, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
     return made / "bin/python"
 
