@@ -6,6 +6,7 @@ Homebrew, the notes, and SHA256SUMS. It is refused where version and changelog d
 
 import argparse
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from release.old_debian import OLDEST
 from release.parts import DIST, ROOT, write_sums
+from release.supply import NotInstalledError, tool
 from release.version import declared, notes, unready
 
 UV = Path(sys.executable).with_name("uv")
@@ -38,6 +40,20 @@ def formula(version: str, url: str) -> Path:
     return path
 
 
+def lacking(suite: str) -> list[str]:
+    """Return what this host needs first, a sentence each: dist/ is not emptied for nothing."""
+    programs = ["dpkg-deb", *(["debootstrap"] if suite else [])]
+    found = [f"no {name} here" for name in programs if shutil.which(name) is None]
+    if suite and os.geteuid() != 0:
+        found.append("debootstrap and chroot are for root; DEBIAN= packs this host's Python")
+    for name in ("pex", "cyclonedx-py"):
+        try:
+            tool(name)
+        except NotInstalledError as error:
+            found.append(str(error))
+    return found
+
+
 def build(suite: str, url: str) -> None:
     """Build all of it, the quickest first."""
     version = declared()
@@ -59,9 +75,14 @@ def main() -> None:
     parser.add_argument("--debian", metavar="SUITE", default=OLDEST, help="'': this host's Python")
     parser.add_argument("--url", default=DIST.as_uri(), help="where its files will be")
     options = parser.parse_args()
-    if problems := unready():
+    if problems := [*unready(), *lacking(options.debian)]:
         sys.exit("no release: " + "; ".join(problems))
-    build(options.debian, options.url)
+    try:
+        build(options.debian, options.url)
+    except subprocess.CalledProcessError as error:
+        sys.exit(
+            f"no release: {' '.join(error.cmd)} ended with {error.returncode}, as it says above"
+        )
     print((DIST / "SHA256SUMS").read_text(), end="")
 
 

@@ -3,7 +3,8 @@
 By default of this host's Python; `--debian SUITE` takes that of an old Debian, so that older hosts
 run it too (release.old_debian). PyInstaller packs a folder; one_file.sh in front of its archive
 unpacks it once per user, so that a start costs what a start of the folder costs and no mount point
-need allow programs but one. Beside it SHA256SUMS and an SBOM (CycloneDX 1.6) of what is in it.
+need allow programs but one. Beside it SHA256SUMS and an SBOM (CycloneDX 1.6): packages with
+their licences, shared libraries by name and hash.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from release.old_debian import PYTHON, NotBuiltError, debian, inside, python_version
 from release.parts import DIST, ROOT, normal, shipped, write_sums
 from release.sbom import sbom, write
+from release.supply import NotInstalledError
 
 WORK = ROOT / "build" / "binary"
 EXTRAS = ("sql", "serde", "exporter")
@@ -41,14 +43,19 @@ def installed() -> Path:
     python = WORK / "venv" / "bin" / "python"
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
-    _run(UV, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--wheel",
-         "--out-dir", WORK / "wheel", ROOT)  # fmt: skip
+    build_wheel(WORK / "wheel")
     extras = [f"--extra={extra}" for extra in (*EXTRAS, "binary")]
     _run(UV, "pip", "compile", "--quiet", "--python", sys.executable, "--generate-hashes", *extras,
          "-c", ROOT / "requirements.lock", ROOT / "pyproject.toml", "-o", WANTED)  # fmt: skip
     _run(sys.executable, "-m", "venv", "--without-pip", WORK / "venv")
     _install("--python", python)
     return python
+
+
+def build_wheel(folder: Path) -> None:
+    """Build the wheel of this tree into a folder."""
+    _run(UV, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--wheel",
+         "--out-dir", folder, ROOT)  # fmt: skip
 
 
 def _install(*where: object) -> None:
@@ -148,10 +155,30 @@ def one_file(made: Path) -> Path:
     return path
 
 
+def libraries(made: Path) -> list[dict[str, object]]:
+    """Return the shared libraries of the folder as files: their versions and licences are not
+    known here."""
+    found = sorted(p for p in made.rglob("*.so*") if p.is_file() and not p.is_symlink())
+    return [
+        {
+            "type": "file",
+            "name": str(path.relative_to(made)),
+            "hashes": [
+                {"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}
+            ],
+        }
+        for path in found
+    ]
+
+
 def binary_sbom(python: Path, version: str) -> Path:
-    """Write the list of what is in the file (CycloneDX), and return it. version: of its Python."""
+    """Write the packages and shared libraries of the file (CycloneDX), and return its path.
+
+    version: of its Python.
+    """
     document = sbom(python, EXTRAS)
     document["components"].append({"type": "platform", "name": "CPython", "version": version})
+    document["components"] += libraries(WORK / "eoctl")
     return write(DIST / "eoctl-sbom.cdx.json", document)
 
 
@@ -160,12 +187,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make binary", description=__doc__)
     parser.add_argument("--debian", metavar="SUITE", help="build in this Debian, such as bullseye")
     suite = parser.parse_args().debian
-    python = installed()
     try:
+        python = installed()
         one_file(old_folder(python, suite) if suite else folder(python))
-    except NotBuiltError as error:
+        binary_sbom(python, python_version(suite) if suite else platform.python_version())
+    except (NotBuiltError, NotInstalledError, subprocess.CalledProcessError) as error:
         sys.exit(f"no binary: {error}")
-    binary_sbom(python, python_version(suite) if suite else platform.python_version())
     write_sums()
 
 

@@ -12,12 +12,13 @@ import sys
 from datetime import datetime
 from email.utils import format_datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from docs.licences_table import licences
 from docs.man import page as man_page
 from eoctl import __version__
 from eoctl.cli.commands.completion import FISH, SCRIPT, ZSH
-from release.binary import WORK, newest_glibc
+from release.binary import WORK, build_wheel, newest_glibc
 from release.parts import DIST, ROOT, shipped, write_sums
 
 ADDED = Path(__file__).with_name("debian")
@@ -49,8 +50,9 @@ COPYRIGHT = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: eoctl
 Comment: /usr/lib/eoctl holds, beside eoctl, CPython (PSF-2.0) and these packages; the licence of
- each that ships one is in its folder *.dist-info there. Libraries under the LGPL can be replaced:
- put another build of the file in its place.
+ each that ships one is in its folder *.dist-info there. Their shared libraries, and those of
+ CPython, are not in this list: the SBOM beside the package names the files, not their licences.
+ Libraries under the LGPL can be replaced: put another build of the file in its place.
 {packages}
 
 Files: *
@@ -62,12 +64,17 @@ License: Apache-2.0
 
 def main() -> None:
     """Build the package, and write SHA256SUMS."""
+    if shutil.which("dpkg-deb") is None:
+        sys.exit("no package: no dpkg-deb here; it is for Debian's own")
     if not PROGRAM.is_dir():
         sys.exit("no package: run `make binary` first, whose folder is packed")
+    if not is_of_these_sources():
+        sys.exit("no package: what was packed is of other sources; run `make binary` again")
     tree = WORK / "deb"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(PROGRAM, tree / "usr/lib/eoctl", symlinks=True)
     program = tree / "usr/lib/eoctl/eoctl"
+    without_interpreters(tree)
     _files(tree)
     _control(tree)
     for path in tree.rglob("*"):  # no file is a program but one, and the scripts of its life
@@ -80,6 +87,22 @@ def main() -> None:
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     write_sums()
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+def is_of_these_sources() -> bool:
+    """Return True if the wheel that was packed is the one that the tree makes now."""
+    packed = [path.read_bytes() for path in (WORK / "wheel").glob("*.whl")]
+    with TemporaryDirectory() as folder:
+        build_wheel(Path(folder))
+        return packed == [path.read_bytes() for path in Path(folder).glob("*.whl")]
+
+
+def without_interpreters(tree: Path) -> None:
+    """Take `#!` from modules: they are loaded, not run, and its `python` may not be there."""
+    for path in tree.rglob("*.py"):
+        text = path.read_bytes()
+        if text.startswith(b"#!"):
+            path.write_bytes(b"# " + text[2:])
 
 
 def _architecture() -> str:

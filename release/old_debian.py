@@ -34,6 +34,7 @@ exec 3>&1 >/opt/build.log 2>&1
 cd /opt/source
 apt-get -qq update
 if ! apt-get -qq source openssl python3.11; then # a mirror without the newest security fixes
+    echo "NOT in it: the security updates of that Debian, whose mirror does not answer here" >&3
     sed -i /-security/d /etc/apt/sources.list
     apt-get -qq update
     apt-get -qq source openssl python3.11
@@ -48,9 +49,8 @@ cd ../python3.11-*/
 make -s -j"$(nproc)"
 make -s install
 "$1" -c 'import _decimal, _uuid, bz2, ctypes, lzma, pyexpat, sqlite3, zlib' # none was left out
-"$1" -c 'import ssl; print("Python with", ssl.OPENSSL_VERSION)' >&3
+"$1" -c 'import ssl, sys; print("Python", sys.version.split()[0], "with", ssl.OPENSSL_VERSION)' >&3
 rm -rf /opt/source
-touch /opt/built
 """
 
 
@@ -61,7 +61,8 @@ class NotBuiltError(Exception):
 def debian(suite: str = OLDEST) -> Path:
     """Return the folder of that Debian, made if it is not there. Raises NotBuiltError."""
     folder = ROOT / "build" / f"debian-{suite}"
-    if (folder / "opt" / "built").exists():
+    built, recipe = folder / "opt" / "built", f"{suite} {SOURCES} {NEEDED}\n{BUILD}"
+    if built.exists() and built.read_text() == recipe:
         return folder
     if os.geteuid() != 0:
         raise NotBuiltError("debootstrap and chroot are for root")
@@ -73,7 +74,12 @@ def debian(suite: str = OLDEST) -> Path:
     lines = [f"deb-src {mirror} {SOURCES} main"]
     lines.append(f"deb-src {mirror}-security {SOURCES}-security main")
     apt.write_text("\n".join(lines) + "\n")
-    inside(folder, ["sh", "-c", BUILD, "build", PYTHON])
+    try:
+        inside(folder, ["sh", "-c", BUILD, "build", PYTHON])
+    except subprocess.CalledProcessError:
+        log = folder / "opt/build.log"
+        raise NotBuiltError(f"its Python could not be built; {log} says why") from None
+    built.write_text(recipe)
     return folder
 
 

@@ -6,6 +6,7 @@ unpacks it below PEX_ROOT, else ~/.cache/pex, else a temporary folder.
 
 import json
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from packaging.tags import compatible_tags, cpython_tags
 from eoctl import __version__
 from release.parts import DIST, LOCK, PYTHONS, ROOT, write_sums
 from release.sbom import sbom, write
-from release.supply import tool
+from release.supply import NotInstalledError, tool
 
 WORK = ROOT / "build" / "pex"
 EXTRAS = ("exporter",)
@@ -36,10 +37,10 @@ def _platforms() -> list[str]:
 
 
 def wheels() -> Path:
-    """Return the folder of all wheels that are packed: as locked, by their hashes, and eoctl's."""
+    """Return the folder of all wheels that are packed, and no others: as locked, by their hashes,
+    and eoctl's."""
     found = WORK / "wheels"
-    for own in found.glob("eoctl-*.whl"):
-        own.unlink()
+    shutil.rmtree(found, ignore_errors=True)
     _run(UV, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--wheel",
          "--out-dir", found, ROOT)  # fmt: skip
     extras = [f"--extra={extra}" for extra in EXTRAS]
@@ -53,12 +54,15 @@ def wheels() -> Path:
 
 
 def _fetch(wanted: Path, found: Path, *options: str) -> None:
-    """Fetch the wheels of a list by their hashes; those that are there need no network."""
+    """Copy the wheels of a list by their hashes; those that were fetched before need no network."""
+    fetched = WORK / "fetched"
+    fetched.mkdir(exist_ok=True)
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps"]
-    words += ["--only-binary=:all:", *options, "-d", str(found), "-r", str(wanted)]
-    here = [*words, "--no-index", "--find-links", str(found)]
+    words += ["--only-binary=:all:", *options, "-r", str(wanted)]
+    here = [*words, "--no-index", "--find-links", str(fetched), "-d", str(found)]
     if subprocess.run(here, stderr=subprocess.DEVNULL, check=False).returncode != 0:
-        _run(*words)
+        _run(*words, "-d", fetched)
+        _run(*here)
 
 
 def target(version: str) -> Path:
@@ -87,7 +91,7 @@ def target(version: str) -> Path:
 
 def main() -> None:
     """Build the file, its SBOM and SHA256SUMS."""
-    (WORK / "wheels").mkdir(parents=True, exist_ok=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     DIST.mkdir(exist_ok=True)
     path = DIST / "eoctl.pex"
     targets = [f"--complete-platform={target(version)}" for version in PYTHONS]
@@ -100,4 +104,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (NotInstalledError, subprocess.CalledProcessError) as error:
+        sys.exit(f"no pex: {error}")

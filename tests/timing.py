@@ -55,6 +55,7 @@ class Timing:
                 [n for n, ok in self._passed.items() if ok is kind] for kind in (True, False)
             )
             works_with.keep(passed, failed, f"{datetime.now(UTC):%Y-%m-%d}", self._tried)
+            terminalreporter.write_line(f"{self._tried} is written; `make figures` writes its page")
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text("".join(f"{line}\n" for line in self._lines()))

@@ -14,6 +14,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import (
     DESCRIBE_PRODUCERS,
     LIST_TRANSACTIONS,
+    METADATA,
     WRITE_TXN_MARKERS,
     Relay,
     relayed,
@@ -23,14 +24,17 @@ API_VERSIONS, DESCRIBE_TRANSACTIONS = 18, 65
 HIDDEN = {
     "no markers": {WRITE_TXN_MARKERS},
     "no producers": {WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS},
-    "transactions alone": {
+    "no lists": {LIST_TRANSACTIONS},
+    "no descriptions": {DESCRIBE_TRANSACTIONS},
+    "nothing of transactions": {
         WRITE_TXN_MARKERS,
         DESCRIBE_PRODUCERS,
         DESCRIBE_TRANSACTIONS,
         LIST_TRANSACTIONS,
     },
 }
-"""As Redpanda (and MSK with IAM before Kafka 3.8), WarpStream, and one that lists nothing."""
+"""As Redpanda (and MSK with IAM before Kafka 3.8) and WarpStream; then what no service is known
+to do."""
 
 
 def without(keys: set[int]) -> Callable[[bytes], bytes]:
@@ -77,14 +81,58 @@ def test_no_list_looks_healthy(
     [row] = asked("lso", named).rows
     assert row["held"] > 0
     listed = asked("txn", "list")
-    assert listed.json["complete"] is (LIST_TRANSACTIONS not in hidden)
-    judged = DESCRIBE_PRODUCERS not in hidden
+    shown = not hidden & {LIST_TRANSACTIONS, DESCRIBE_TRANSACTIONS}
+    assert listed.json["complete"] is shown
+    judged = shown and DESCRIBE_PRODUCERS not in hidden
     for words in (("why", named), ("txn", "hanging", named), ("status",), ("check",)):
         ran = asked(*words, *FAST)
         assert (ran.status, ran.json["complete"]) == ((1, True) if judged else (3, False)), words
-        assert judged or "does not answer DescribeProducers" in ran.json["errors"][0]["detail"]
+        assert judged or "does not answer " in str(ran.json["errors"])
     [verdict] = asked("txn", "hanging", named, *FAST).rows
     assert verdict["verdict"] == ("orphan" if judged else "unknown")
+    allowed = {r["check"]: r["sees"] for r in asked("context", "test").rows}
+    for command, possible in (
+        ("status, txn hanging", judged),
+        ("txn list, txn describe", shown),
+        ("txn abort, txn resolve", not hidden),
+    ):
+        assert (allowed[command] is False) is not possible, command
+
+
+def hiding(topic: bytes) -> Callable[[bytes], bytes]:
+    """What makes a topic unknown in an answer to Metadata 10 to 13, of one broker's partitions."""
+    partition = 2 + 4 + 4 + 4 + (1 + 4) + (1 + 4) + 1 + 1  # replicas, in sync, offline, tags
+
+    def rewrite(frame: bytes) -> bytes:
+        name = frame.find(bytes([len(topic) + 1]) + topic)
+        if name < 0:
+            return frame
+        array = name + 1 + len(topic) + 16 + 1  # after its id, and whether it is internal
+        end = array + 1 + partition * (frame[array] - 1)
+        body = frame[4 : name - 2] + struct.pack(">h", 3) + frame[name:array] + b"\1" + frame[end:]
+        return struct.pack(">i", len(body)) + body
+
+    return rewrite
+
+
+def test_transactions_that_are_kept_elsewhere_are_a_gap_of_every_answer(
+    ask: Callable[[str], Asked], relay: Relay, lab1: Lab, topic: MakeTopic
+) -> None:
+    """As Redpanda, which has no __transaction_state and lists transactions."""
+    asked, named = ask("no markers"), topic(lab1)
+    break_(lab1, "orphan", topic=named, partition=0, hold=False)
+    hide = {(b, METADATA): hiding(b"__transaction_state") for b in lab1.broker_ids}
+    relay.rewrite = {**relay.rewrite, **hide}
+    commands = (("txn", "list"), ("txn", "describe", "x"), ("status",), ("doctor",))
+    for words in (*commands, ("txn", "hanging", named, *FAST)):
+        ran = asked(*words)
+        assert (ran.status, ran.json["complete"]) == (3, False), words
+        assert "__transaction_state is not visible, and brokers list" in str(ran.json["errors"])
+    [verdict] = ran.rows
+    assert verdict["verdict"] == "unknown"
+    seen = {r["check"]: r for r in asked("context", "test").rows}
+    assert seen["transactional ids: DESCRIBE"]["sees"] is None
+    assert "brokers list transactions" in seen["transactional ids: DESCRIBE"]["detail"]
 
 
 def test_a_marker_that_no_broker_takes_is_refused_before_anything_changes(

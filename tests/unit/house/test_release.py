@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from docs.works_with import TRIED, dates, rows, said
-from release import audit, supply
+from release import all as release_all
+from release import audit, deb, old_debian, supply
 from release.audit import judged
+from release.binary import libraries
 from release.parts import PYTHONS, ROOT, shipped
 from release.sbom import kept
 from release.version import CHANGELOG, PLACES, declared, notes, unready, write
@@ -120,6 +122,87 @@ def test_the_formula_has_the_steps_of_the_image() -> None:
     formula = (ROOT / "release/eoctl.rb").read_text()
     made = formula[formula.index("def install") : formula.index("docs.man")]
     assert options(steps) == options(made)[: len(options(steps))]
+
+
+def test_no_module_in_the_package_names_an_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("#!/usr/bin/env python\nx = 1\n")
+    (tmp_path / "b.py").write_text("x = 1\n")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    deb.without_interpreters(tmp_path)
+    assert (tmp_path / "a.py").read_text() == "# /usr/bin/env python\nx = 1\n"
+    assert (tmp_path / "b.py").read_text() == "x = 1\n"
+    assert (tmp_path / "run.sh").read_text() == "#!/bin/sh\n"
+
+
+def test_a_package_of_other_sources_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the wheel that was packed, beside the one that the tree makes."""
+    monkeypatch.setattr(deb, "WORK", tmp_path)
+    monkeypatch.setattr(deb, "build_wheel", lambda to: (to / "eoctl-1.whl").write_bytes(b"new"))
+    assert not deb.is_of_these_sources()
+    (tmp_path / "wheel").mkdir()
+    (tmp_path / "wheel/eoctl-1.whl").write_bytes(b"old")
+    assert not deb.is_of_these_sources()
+    (tmp_path / "wheel/eoctl-1.whl").write_bytes(b"new")
+    assert deb.is_of_these_sources()
+
+
+def test_the_sbom_lists_shared_libraries(tmp_path: Path) -> None:
+    (tmp_path / "_internal").mkdir()
+    (tmp_path / "_internal/libssl.so.3").write_bytes(b"x")
+    (tmp_path / "_internal/libssl.so").symlink_to("libssl.so.3")
+    [found] = libraries(tmp_path)
+    assert (found["type"], found["name"]) == ("file", "_internal/libssl.so.3")
+
+
+def test_a_release_that_cannot_be_built_keeps_what_is_in_dist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_all, "unready", list)
+    monkeypatch.setattr(release_all, "DIST", tmp_path)
+    monkeypatch.setattr(release_all, "tool", lambda name: Path(name))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["all", "--debian", ""])
+    (tmp_path / "eoctl.pex").touch()
+    with pytest.raises(SystemExit, match="no release: no dpkg-deb here"):
+        release_all.main()
+    assert (tmp_path / "eoctl.pex").exists()
+    assert "no debootstrap here" in release_all.lacking("bullseye")
+
+
+def test_a_debian_made_by_another_recipe_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_debian, "ROOT", tmp_path)
+    made = tmp_path / "build/debian-bullseye"
+
+    def bootstrap(folder: Path, *_: object) -> None:
+        (folder / "etc/apt").mkdir(parents=True)
+        (folder / "etc/apt/sources.list").write_text("deb http://mirror bullseye main\n")
+
+    monkeypatch.setattr(old_debian, "bootstrap", bootstrap)
+    monkeypatch.setattr(old_debian.os, "geteuid", lambda: 0)
+    ran: list[Path] = []
+    monkeypatch.setattr(old_debian, "inside", lambda folder, *_: ran.append(folder))
+    for _ in range(2):
+        assert old_debian.debian("bullseye") == made
+    assert ran == [made]
+    (made / "opt/built").write_text("")
+    shutil.rmtree(made / "etc")
+    shutil.rmtree(made / "opt/source")
+    old_debian.debian("bullseye")
+    assert ran == [made, made]
+
+    def fails(*_: object) -> None:
+        raise subprocess.CalledProcessError(1, "sh")
+
+    (made / "opt/built").unlink()
+    shutil.rmtree(made / "etc")
+    shutil.rmtree(made / "opt/source")
+    monkeypatch.setattr(old_debian, "inside", fails)
+    with pytest.raises(old_debian.NotBuiltError, match=r"opt/build.log says why"):
+        old_debian.debian("bullseye")
 
 
 @pytest.fixture

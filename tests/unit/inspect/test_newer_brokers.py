@@ -37,8 +37,8 @@ def test_a_row_says_what_is_newer(answers: dict[int, Protocol], details: list[st
 def test_a_row_names_the_requests_that_are_missing() -> None:
     whole = speaking()
     less = Protocol({k: v for k, v in whole.apis.items() if k != APIS["DescribeProducers"]})
-    assert permissions._unanswered({1: whole}) == []
-    [row] = permissions._unanswered({1: whole, 2: less})
+    assert permissions._unanswered(permissions._left_out({1: whole})) == []
+    [row] = permissions._unanswered(permissions._left_out({1: whole, 2: less}))
     assert row.sees is False
-    assert row.detail.startswith("the brokers do not answer DescribeProducers: ")
+    assert row.detail.startswith("not answered: DescribeProducers (broker 2); ")
     assert row.cannot_say == ["who holds a partition, and so every verdict on it"]
