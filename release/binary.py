@@ -75,7 +75,7 @@ def old_folder(python: Path, suite: str) -> Path:
     """Return the folder that PyInstaller makes in an old Debian. python: which packages are in."""
     old = debian(suite)
     packages, made = old / "opt/packages", old / "opt/made"
-    for path in (packages, made):
+    for path in (packages, made, old / "opt/work"):
         shutil.rmtree(path, ignore_errors=True)
     platform_ = f"{platform.machine()}-manylinux_2_31"
     _install("--python", python, "--target", packages, "--only-binary", ":all:",

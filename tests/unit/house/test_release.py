@@ -182,7 +182,7 @@ def test_a_debian_made_by_another_recipe_is_made_again(
         (folder / "etc/apt/sources.list").write_text("deb http://mirror bullseye main\n")
 
     monkeypatch.setattr(old_debian, "bootstrap", bootstrap)
-    monkeypatch.setattr(old_debian.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     ran: list[Path] = []
     monkeypatch.setattr(old_debian, "inside", lambda folder, *_: ran.append(folder))
     for _ in range(2):
