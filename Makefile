@@ -12,7 +12,7 @@ WORKERS ?= 5
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/style --durations-file=build/test-durations.txt
 
-.PHONY: help install lock check format test test-long test-tools mutants trust trust-long bench soak dist binary sbom audit man docs demo schemas figures size screenshots test-fresh clean
+.PHONY: help install lock check format test test-long test-tools mutants trust trust-long bench soak dist binary deb pex version release sbom audit man docs demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,7 @@ lock: install ## resolve requirements.lock again from pyproject.toml
 	  pyproject.toml -o requirements.lock
 	echo uv==$$($(BIN)/uv --version | cut -d' ' -f2) | $(BIN)/uv pip compile --quiet --universal --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-uv.lock
-	printf 'cyclonedx-bom\nlibfaketime\npip-audit\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'cyclonedx-bom\nlibfaketime\npex\npip-audit\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-supply.lock
 
 check: install ## format, lint, types, import contracts, spelling, the style of the house
@@ -60,17 +60,29 @@ test: install | $(COMPILED) ## all tests; brokers come from `eoctl lab` (WORKERS
 	$(PYTEST)
 
 test-long: install ## the full counts, all seeds, other Kafka versions; PART=name: a part of them, at most an hour
-	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "not tools" $(if $(PART),--part $(PART))
+	EOCTL_TEST_SHARE=1.0 $(PYTEST) --tried-file docs/tried.txt -m "not tools" $(if $(PART),--part $(PART))
 
 test-tools: install ## promtool, Prometheus, systemd, man, a browser, an agent, walks in tmux: what is missing here is printed as NOT RUN
-	$(BIN)/pytest -p no:xdist -m tools tests/tools
+	$(BIN)/pytest -p no:xdist --tried-file docs/tried.txt -m tools tests/tools
 
 dist: install ## the wheel and the sdist, in dist/
 	rm -rf dist
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 
-binary: install ## eoctl with its Python in one file, dist/eoctl-linux-*, SHA256SUMS and SBOM beside it
-	$(BIN)/python -m release.binary
+binary: install ## eoctl with its Python in one file, dist/eoctl-linux-*; DEBIAN=bullseye: built there, for older hosts
+	$(BIN)/python -m release.binary $(if $(DEBIAN),--debian $(DEBIAN))
+
+deb: install ## a Debian package of what `make binary` packed, dist/eoctl_*.deb
+	$(BIN)/python -m release.deb
+
+pex: install ## dist/eoctl.pex, for Linux hosts with a Python: wheels of each minor version in it
+	$(BIN)/python -m release.pex
+
+version: install ## write VERSION=1.2.3 where the version stands, and date what is unreleased
+	$(BIN)/python -m release.version $(VERSION)
+
+release: install ## all that a version is published as, in dist/ (URL=where it will be; DEBIAN=: without the old Debian)
+	$(BIN)/python -m release.all $(if $(filter undefined,$(origin DEBIAN)),,--debian '$(DEBIAN)') $(if $(URL),--url $(URL))
 
 sbom: install ## dist/eoctl-all.cdx.json: what an install with all extras brings (CycloneDX)
 	$(BIN)/python -m release.sbom

@@ -8,18 +8,18 @@ type checking too; `make figures` fails where files import each other in a circl
 import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from docs import bugs_table, doctor_table, licences_table, permissions_table
+from docs import bugs_table, doctor_table, licences_table, permissions_table, works_with
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("eoctl", "tui", "recovery", "spark_jobs")
 PAGE = ROOT / "docs" / "development.md"
 DOCTOR = ROOT / "docs" / "doctor.md"
-BUGS = ROOT / "docs" / "compatibility.md"
+COMPATIBILITY = ROOT / "docs" / "compatibility.md"
 PERMISSIONS = ROOT / "docs" / "permissions.md"
 DEPENDENCIES = ROOT / "docs" / "dependencies.md"
 BEGIN, END = "<!-- made by `make figures` -->\n", "<!-- end -->\n"
@@ -133,14 +133,14 @@ def drawing() -> str:
     return "\n".join([*lines, "```", ""])
 
 
-FIGURES: Mapping[Path, Callable[[], str]] = {
-    PAGE: drawing,
-    DOCTOR: doctor_table.table,
-    BUGS: bugs_table.table,
-    PERMISSIONS: permissions_table.table,
-    DEPENDENCIES: licences_table.table,
+FIGURES: Mapping[Path, Sequence[Callable[[], str]]] = {
+    PAGE: [drawing],
+    DOCTOR: [doctor_table.table],
+    COMPATIBILITY: [works_with.brokers, bugs_table.table, works_with.here],
+    PERMISSIONS: [permissions_table.table],
+    DEPENDENCIES: [licences_table.table],
 }
-"""Page → what `make figures` writes between its two marks."""
+"""Page → what `make figures` writes between its marks, in their order."""
 
 
 def main() -> None:
@@ -154,10 +154,10 @@ def main() -> None:
     if found := circle(file_arrows()):
         sys.exit(f"a circle of files: {' imports '.join(found)}")
     for page, made in FIGURES.items():
-        text = page.read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        page.write_text(before + BEGIN + made() + END + after, encoding="utf-8")
+        before, *parts = page.read_text(encoding="utf-8").split(BEGIN)
+        after = [part.partition(END)[2] for part in parts]
+        drawn = [BEGIN + one() + END + rest for one, rest in zip(made, after, strict=True)]
+        page.write_text(before + "".join(drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """`make binary`: dist/eoctl-linux-MACHINE, eoctl with its Python in one file, from the wheel.
 
-PyInstaller packs a folder; one_file.sh in front of its archive unpacks it once per user, so that a
-start costs what a start of the folder costs and no mount point need allow programs but one.
-Beside it SHA256SUMS and an SBOM (CycloneDX 1.6) of what is in it.
+By default of this host's Python; `--debian SUITE` takes that of an old Debian, so that older hosts
+run it too (release.old_debian). PyInstaller packs a folder; one_file.sh in front of its archive
+unpacks it once per user, so that a start costs what a start of the folder costs and no mount point
+need allow programs but one. Beside it SHA256SUMS and an SBOM (CycloneDX 1.6): packages with
+their licences, shared libraries by name and hash.
 """
 
+import argparse
 import hashlib
 import io
 import platform
@@ -15,15 +18,18 @@ import sys
 import tarfile
 from pathlib import Path
 
-from release.parts import ROOT
+from release.old_debian import PYTHON, NotBuiltError, debian, inside, python_version
+from release.parts import DIST, ROOT, normal, shipped, write_sums
 from release.sbom import sbom, write
+from release.supply import NotInstalledError
 
 WORK = ROOT / "build" / "binary"
-DIST = ROOT / "dist"
 EXTRAS = ("sql", "serde", "exporter")
 """What is in the file beside the base. `data` and `spark` would make it five times as large."""
 PACKAGES = ("eoctl", "recovery", "tui", "spark_jobs")
 FILES_OF = (*PACKAGES, "textual", "rich", "confluent_kafka", "kafka", "psycopg", "psycopg_binary")
+UV = Path(sys.executable).with_name("uv")
+WANTED = WORK / "requirements.txt"
 DYNAMIC = ("fastavro", "google.protobuf", "sqlalchemy.dialects.postgresql", "prometheus_client")
 
 
@@ -35,33 +41,67 @@ def installed() -> Path:
     """Install the wheel with EXTRAS and PyInstaller, versions as in requirements.lock, and return
     the Python of that environment."""
     python = WORK / "venv" / "bin" / "python"
-    uv = Path(sys.executable).with_name("uv")
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
-    wheels = WORK / "wheel"
-    _run(uv, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--wheel",
-         "--out-dir", wheels, ROOT)  # fmt: skip
-    wanted = WORK / "requirements.txt"
+    build_wheel(WORK / "wheel")
     extras = [f"--extra={extra}" for extra in (*EXTRAS, "binary")]
-    _run(uv, "pip", "compile", "--quiet", "--python", sys.executable, "--generate-hashes", *extras,
-         "-c", ROOT / "requirements.lock", ROOT / "pyproject.toml", "-o", wanted)  # fmt: skip
+    _run(UV, "pip", "compile", "--quiet", "--python", sys.executable, "--generate-hashes", *extras,
+         "-c", ROOT / "requirements.lock", ROOT / "pyproject.toml", "-o", WANTED)  # fmt: skip
     _run(sys.executable, "-m", "venv", "--without-pip", WORK / "venv")
-    _run(uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", wanted)
-    _run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *wheels.glob("*.whl"))
+    _install("--python", python)
     return python
 
 
+def build_wheel(folder: Path) -> None:
+    """Build the wheel of this tree into a folder."""
+    _run(UV, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--wheel",
+         "--out-dir", folder, ROOT)  # fmt: skip
+
+
+def _install(*where: object) -> None:
+    words = (UV, "pip", "install", "--quiet", *where)
+    _run(*words, "--require-hashes", "-r", WANTED)
+    _run(*words, "--no-deps", *(WORK / "wheel").glob("*.whl"))
+
+
 def folder(python: Path) -> Path:
-    """Return the folder that PyInstaller makes: a program and the files that it needs."""
+    """Return the folder that PyInstaller makes of this Python: a program and its files."""
+    _run(python, *_pyinstaller(python), f"--distpath={WORK}", f"--workpath={WORK / 'work'}",
+         f"--specpath={WORK}", Path(__file__).with_name("start.py"))  # fmt: skip
+    return WORK / "eoctl"
+
+
+def old_folder(python: Path, suite: str) -> Path:
+    """Return the folder that PyInstaller makes in an old Debian. python: which packages are in."""
+    old = debian(suite)
+    packages, made = old / "opt/packages", old / "opt/made"
+    for path in (packages, made, old / "opt/work"):
+        shutil.rmtree(path, ignore_errors=True)
+    platform_ = f"{platform.machine()}-manylinux_2_31"
+    _install("--python", python, "--target", packages, "--only-binary", ":all:",
+             "--python-version", "3.11", "--python-platform", platform_)  # fmt: skip
+    shutil.copy(Path(__file__).with_name("start.py"), old / "opt")
+    words = [str(word) for word in _pyinstaller(python)]
+    words += ["--distpath=/opt/made", "--workpath=/opt/work", "--specpath=/opt", "/opt/start.py"]
+    inside(old, [PYTHON, *words], {"PYTHONPATH": "/opt/packages"})
+    return Path(shutil.move(made / "eoctl", WORK / "eoctl"))
+
+
+def _pyinstaller(python: Path) -> list[str]:
+    """Return its words. Each package's metadata are in, with the licence that it ships."""
     words = [f"--collect-all={name}" for name in FILES_OF]
     words += [f"--collect-submodules={name}" for name in DYNAMIC]
-    words += [f"--copy-metadata={name}" for name in ("eoctl", "confluent-kafka", "kafka-python")]
+    words += [f"--copy-metadata={name}" for name in _names(python)]
     for name in ("tkinter", "setuptools", "pkg_resources", "PyInstaller"):
         words.append(f"--exclude-module={name}")
-    _run(python, "-m", "PyInstaller", "--noconfirm", "--log-level=ERROR", "--name=eoctl", *words,
-         f"--distpath={WORK}", f"--workpath={WORK / 'work'}", f"--specpath={WORK}",
-         Path(__file__).with_name("start.py"))  # fmt: skip
-    return WORK / "eoctl"
+    return ["-m", "PyInstaller", "--noconfirm", "--log-level=ERROR", "--name=eoctl", *words]
+
+
+def _names(python: Path) -> list[str]:
+    """Return the packages of that environment that an install of eoctl brings."""
+    found = python.parents[1].glob("lib/python*/site-packages/*.dist-info")
+    names = {normal(path.name.partition("-")[0]) for path in found}
+    return sorted(names & {"eoctl", *shipped(EXTRAS)})
 
 
 def archive(made: Path) -> bytes:
@@ -115,20 +155,45 @@ def one_file(made: Path) -> Path:
     return path
 
 
-def binary_sbom(python: Path) -> Path:
-    """Write the list of what is in the file (CycloneDX), and return it."""
+def libraries(made: Path) -> list[dict[str, object]]:
+    """Return the shared libraries of the folder as files: their versions and licences are not
+    known here."""
+    found = sorted(p for p in made.rglob("*.so*") if p.is_file() and not p.is_symlink())
+    return [
+        {
+            "type": "file",
+            "name": str(path.relative_to(made)),
+            "hashes": [
+                {"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}
+            ],
+        }
+        for path in found
+    ]
+
+
+def binary_sbom(python: Path, version: str) -> Path:
+    """Write the packages and shared libraries of the file (CycloneDX), and return its path.
+
+    version: of its Python.
+    """
     document = sbom(python, EXTRAS)
-    cpython = {"type": "platform", "name": "CPython", "version": platform.python_version()}
-    document["components"].append(cpython)
+    document["components"].append({"type": "platform", "name": "CPython", "version": version})
+    document["components"] += libraries(WORK / "eoctl")
     return write(DIST / "eoctl-sbom.cdx.json", document)
 
 
 def main() -> None:
     """Build all, and write SHA256SUMS."""
-    python = installed()
-    made = [one_file(folder(python)), binary_sbom(python)]
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
-    (DIST / "SHA256SUMS").write_text("".join(sums))
+    parser = argparse.ArgumentParser(prog="make binary", description=__doc__)
+    parser.add_argument("--debian", metavar="SUITE", help="build in this Debian, such as bullseye")
+    suite = parser.parse_args().debian
+    try:
+        python = installed()
+        one_file(old_folder(python, suite) if suite else folder(python))
+        binary_sbom(python, python_version(suite) if suite else platform.python_version())
+    except (NotBuiltError, NotInstalledError, subprocess.CalledProcessError) as error:
+        sys.exit(f"no binary: {error}")
+    write_sums()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the product is made of: the packages of requirements.lock, and who needs each of them."""
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -8,6 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
+DIST = ROOT / "dist"
+PYTHONS = ("3.11", "3.12", "3.13")
+"""Those of eoctl.pex and `make test-long PART=pythons`; classifiers name those that passed."""
+SUMS = "SHA256SUMS"
 NO_EXTRA_OF_USERS = ("binary", "dev")
 
 
@@ -50,3 +55,10 @@ def shipped(extras: Collection[str] | None = None) -> frozenset[str]:
     while more := {name for name, via in locked().items() if via & found} - found:
         found |= more
     return frozenset(found)
+
+
+def write_sums() -> None:
+    """Write dist/SHA256SUMS: each file beside it, as `sha256sum --check` reads them."""
+    files = sorted(path for path in DIST.iterdir() if path.is_file() and path.name != SUMS)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (DIST / SUMS).write_text("".join(lines))

@@ -44,8 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="eoctl-tests-")
-    file = config.getoption("--durations-file")
-    config.pluginmanager.register(Timing(Path(file) if file else None))
+    files = [config.getoption(name) for name in ("--durations-file", "--tried-file")]
+    config.pluginmanager.register(Timing(*(Path(file) if file else None for file in files)))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -88,8 +88,9 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--durations-file FILE`: seconds per folder, file, test. `--part NAME`: see tests.parts."""
+    """`--durations-file FILE`, `--tried-file FILE`: see tests.timing. `--part`: see tests.parts."""
     parser.addoption("--durations-file", metavar="FILE", help="write where the time went")
+    parser.addoption("--tried-file", metavar="FILE", help="keep what docs/compatibility.md names")
     parser.addoption("--part", choices=tuple(PARTS), help="only the files of a part")
 
 

@@ -24,6 +24,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "busy": ("kafka/test_busy*",),
     "soak": ("kafka/test_soak*",),
     "bugs": ("kafka/test_known_bugs*", "kafka/test_broker_versions*"),
+    "pythons": ("kafka/test_pythons*",),
     "rest": ("*",),
 }
 """Patterns of files below `tests/`. A file belongs to the first part that names it."""

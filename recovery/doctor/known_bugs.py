@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from recovery.doctor.versions import Version, VersionRange, next_branch
 from recovery.values import Value
 
-LAST_READ: Version = (4, 3, 1)
+LAST_READ: Version = (4, 4, 0)
 """The newest release that was read: what has no fix up to it may have one later."""
-READ = VersionRange(below=(*LAST_READ[:2], LAST_READ[2] + 1))
+READ = (VersionRange(below=(4, 3, 2)), VersionRange((4, 4, 0), (4, 4, 1)))
+"""All releases that were read: the branch 4.3 may get a later one with a fix that 4.4.0 lacks."""
 
 
 class KnownBug(Value):
@@ -83,6 +84,6 @@ def bugs_of(seen: VersionRange) -> list[Suspicion]:
     for bug in KNOWN_BUGS:
         affected = list(bug.affected())
         if any(seen.overlaps(a) for a in affected):
-            certain = seen.within(READ) and any(seen.within(a) for a in affected)
+            certain = any(map(seen.within, READ)) and any(seen.within(a) for a in affected)
             found.append(Suspicion(bug, certain))
     return found

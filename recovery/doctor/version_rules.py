@@ -160,7 +160,7 @@ def _version_sign(facts: DoctorFacts, seen: VersionRange, brokers: Sequence[int]
     """Return the sign of what brokers run. read: eoctl knows the bugs of some such release."""
     protocols = [facts.protocols[broker] for broker in brokers]
     by_hand = any(bounds(protocol) != seen for protocol in protocols)
-    read = seen.overlaps(READ) and (by_hand or not any(map(newer_than_known, protocols)))
+    read = any(map(seen.overlaps, READ)) and (by_hand or not any(map(newer_than_known, protocols)))
     sign = version_sign(seen, brokers, by_hand=by_hand)
     return Reason(sign.code, {**sign.data, "read": read})
 

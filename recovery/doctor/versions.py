@@ -2,7 +2,7 @@
 
 No request names a release, and releases of one branch speak alike, so an answer gives bounds. The
 table is read from Kafka's own files: validVersions and latestVersionUnstable of each request in
-`clients/src/main/resources/common/message/`, and MetadataVersion, of 2.8.0 to 4.3.1. It lacks
+`clients/src/main/resources/common/message/`, and MetadataVersion, of 2.8.0 to 4.4.0. It lacks
 requests that brokers forward to the controller: for those an answer gives the older of both.
 """
 
@@ -219,6 +219,7 @@ _CHANGES: Mapping[Version, Mapping[str, int]] = {
         METADATA: 29,
     },
     (4, 3, 0): {"DescribeLogDirs": 5, METADATA: 30},
+    (4, 4, 0): {"ApiVersions": 5, "TxnOffsetCommit": 6, METADATA: 33},
 }
 """Release → newest version of each request, or level of metadata.version, that it changed."""
 
@@ -231,8 +232,8 @@ _UNSTABLE: Mapping[tuple[str, int], Version] = {
 }
 """Versions that brokers answer earlier, with `unstable.api.versions.enable`: since when."""
 
-NEXT: Version = (4, 4, 0)
-"""The first release that was not read: MetadataVersion of 4.3.1 calls level 31 `4.4-IV0`."""
+NEXT: Version = (4, 5, 0)
+"""The first release that was not read: MetadataVersion of 4.4.0 calls level 34 `4.5-IV0`."""
 
 
 @cache

@@ -132,22 +132,36 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 is about."""
 
 
+def requests_of(command: str) -> tuple[str, ...]:
+    """Return which of the requests that some services leave out a row of NEEDS sends."""
+    needed = set(NEEDS[command])
+    return (
+        *(("ListTransactions", "DescribeTransactions") if IDS_DESCRIBE in needed else ()),
+        *(("DescribeProducers",) if needed.issuperset(_JUDGE) or command == "producers" else ()),
+        *(("WriteTxnMarkers",) if CLUSTER_ALTER in needed else ()),
+    )
+
+
 class Allowed(Value):
     """One command and whether it is allowed; None: a right is unknown or not granted everywhere.
 
-    missing, unknown: the rights that are the reason.
+    missing, unknown: the rights that are the reason. unanswered: the requests that are.
     """
 
     command: str
     allowed: bool | None
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
 
 
-def allowed_commands(rights: Mapping[str, bool | None]) -> list[Allowed]:
+def allowed_commands(
+    rights: Mapping[str, bool | None], unanswered: Collection[str] = ()
+) -> list[Allowed]:
     """Return for each command whether these rights allow it.
 
-    rights: right → granted; None and absent = unknown.
+    rights: right → granted; None and absent = unknown. unanswered: requests that a broker leaves
+    out.
 
     >>> [(a.command, a.allowed) for a in allowed_commands({TOPICS_DESCRIBE: True})][:2]
     [('lso', True), ('producers', None)]
@@ -156,8 +170,9 @@ def allowed_commands(rights: Mapping[str, bool | None]) -> list[Allowed]:
     for command, needed in NEEDS.items():
         missing = tuple(right for right in needed if rights.get(right) is False)
         unknown = tuple(right for right in needed if rights.get(right) is None)
-        allowed = False if missing else None if unknown else True
-        commands.append(Allowed(command, allowed, missing, unknown))
+        left_out = tuple(name for name in requests_of(command) if name in unanswered)
+        allowed = False if missing or left_out else None if unknown else True
+        commands.append(Allowed(command, allowed, missing, unknown, left_out))
     return commands
 
 

@@ -295,7 +295,7 @@ def test_commands_on_an_empty_cluster(start_lab: object, lab_state: Path) -> Non
     try:
         for command in (("lso",), ("lso", "--all"), ("txn", "list"), ("producers",)):
             ran = eoctl(*command, "-o", "json", lab=lab)
-            unseen = command == ("txn", "list")  # no __transaction_state: nobody was asked
+            unseen = command == ("txn", "list")  # no __transaction_state: made none, or lost it
             assert ran.status == (3 if unseen else 0), (command, ran.stderr)
             assert ran.rows == []
             assert ("__transaction_state" in str(ran.json["errors"])) == unseen

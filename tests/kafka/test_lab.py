@@ -325,8 +325,8 @@ def test_the_first_broker_leaves_a_class_archive_for_the_next(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("version", ["4.0.1", "3.9.1", "2.8.2"])
-def test_older_kafkas_start_keep_records_and_end(
+@pytest.mark.parametrize("version", ["4.4.0", "4.0.1", "3.9.1", "2.8.2"])
+def test_other_kafkas_start_keep_records_and_end(
     start_lab: StartLab, topic: Callable[..., str], version: str
 ) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition

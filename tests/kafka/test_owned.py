@@ -347,7 +347,7 @@ def test_a_late_orphan_is_told_from_the_commit_before_it(
     # nothing was ever begun here: that is told, too
     listed = eoctl("txn", "list", "-o", "json", lab=lab)
     assert (listed.status, listed.json["complete"]) == (3, False), listed.stdout
-    assert "there is no __transaction_state" in listed.json["errors"][0]["detail"]
+    assert "no __transaction_state is visible" in listed.json["errors"][0]["detail"]
     for words in (("lso",), ("producers",)):
         assert eoctl(*words, lab=lab).status == 0
     where = topic(lab)

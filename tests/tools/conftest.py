@@ -7,6 +7,7 @@ NOT RUN, with what would bring it. Nothing is installed here.
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ PACKAGES = {
     "mandb": "man-db",
     "systemd-analyze": "systemd",
     "debootstrap": "debootstrap",
+    "lintian": "lintian",
     "tmux": "tmux",
 }
 """Program → the Debian package that brings it."""
@@ -52,6 +54,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _name(nodeid: str) -> str:
     return nodeid.rpartition("/")[2].replace(".py::test_", ": ").removeprefix("test_")
+
+
+def built(module: str, *options: str) -> None:
+    """Build what is shipped; with EOCTL_TEST_BUILT=1 what is in dist/ is tried as it is."""
+    if "EOCTL_TEST_BUILT" not in os.environ:
+        subprocess.run([sys.executable, "-m", module, *options], check=True, timeout=3000)
 
 
 @pytest.fixture

@@ -333,9 +333,8 @@ def producers_of(
 def producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
     """Return a broker that did not describe the producers of its partitions, as a fact."""
     if error.error == "UNSUPPORTED_VERSION":
-        return Missing(
-            "feature", error.error, "DescribeProducers needs Kafka 2.8 or above", broker=broker
-        )
+        detail = f"{error.detail}: Kafka 2.8 and above do, some services do not"
+        return Missing("feature", error.error, detail, broker=broker)
     return missing_broker(
         broker, error, detail=f"producers of {counted(count, 'partition')} not seen"
     )

@@ -30,11 +30,12 @@ from recovery.facts import (
 )
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.rights import and_grant
-from recovery.plurals import counted
+from recovery.plurals import counted, listed
 from recovery.values import replace
 
 TRANSACTION_STATE = "__transaction_state"
 NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
+NONE_VISIBLE = "no __transaction_state is visible, and no broker lists a transaction"
 NOT_DESCRIBED = "the coordinator did not describe it"
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 MOVING = frozenset({"NOT_COORDINATOR", LOADING, "COORDINATOR_NOT_AVAILABLE"})
@@ -54,9 +55,40 @@ def probe_ids(partitions: int) -> tuple[str, ...]:
 
 
 async def state_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
-    """Return the partitions of `__transaction_state`: none if no transaction ever began."""
+    """Return the partitions of `__transaction_state`: none if no broker lists a transaction either.
+
+    A service may keep transactions elsewhere: Missing, as where a broker does not list them.
+    """
     metadata = await cluster.metadata([TRANSACTION_STATE])
-    return state_partitions_of(metadata.topics[TRANSACTION_STATE])
+    return state_partitions_of(metadata.topics[TRANSACTION_STATE]) or await _none_listed(cluster)
+
+
+async def _none_listed(cluster: Cluster) -> tuple[()] | Missing:
+    """Return nothing if every broker answers that it has no transaction, else Missing."""
+    answers, failures = await cluster.ask_each(
+        {b: partial(cluster.ask, b, _list_transactions()) for b in cluster.brokers}
+    )
+    silent = [*failures, *(b for b, answer in answers.items() if answer.error_code)]
+    if any(answer.transaction_states for answer in answers.values()):
+        return hidden_topic(TRANSACTION_STATE, "brokers list transactions")
+    if silent:
+        text = f"{listed(silent, 'broker')} did not list transactions"
+        return hidden_topic(TRANSACTION_STATE, text)
+    return ()
+
+
+def hidden_topic(name: str, why: str) -> Missing:
+    """Return the gap of a coordinators' topic that is not described and yet may be in use."""
+    text = f"{name} is not visible, and {why}: what it keeps is unknown"
+    return Missing("topic", "UNKNOWN_TOPIC_OR_PARTITION", text, topic=name)
+
+
+def _list_transactions(
+    states: Sequence[str] = (), producer_ids: Sequence[int] = (), duration: int = -1
+) -> Any:
+    return messages.ListTransactionsRequest(
+        state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=duration
+    )
 
 
 def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] | Missing:
@@ -65,7 +97,7 @@ def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] |
 
 
 def partitions_of(topic: TopicMetadata, without: str) -> tuple[PartitionMetadata, ...] | Missing:
-    """Return the partitions of a coordinators' topic: none if it was never needed.
+    """Return the partitions of a coordinators' topic: none if it is not described.
 
     without: the sentence that says what follows if the topic may not be seen.
     """
@@ -115,21 +147,14 @@ async def _listed_once(
         p.partition: CoordinatorFacts(p.partition, None, seen=False, error=p.error)
         for p in leaderless
     }
-    least = 0 if running_longer_than_ms is None else 1
-
-    def question() -> Any:
-        return messages.ListTransactionsRequest(
-            state_filters=list(states),
-            producer_id_filters=list(producer_ids),
-            duration_filter=-1 if running_longer_than_ms is None else running_longer_than_ms,
-        )
+    least, duration = (0, -1) if running_longer_than_ms is None else (1, running_longer_than_ms)
 
     async def ask(broker: int) -> tuple[dict[int, str], Any, dict[int, str]]:
         numbers = [p.partition for p in led[broker]]
         # pipelined on one connection: the broker answers in this order
         before, answer, after = await asyncio.gather(
             _probe(cluster, broker, numbers, count),
-            cluster.ask(broker, question(), least=least),
+            cluster.ask(broker, _list_transactions(states, producer_ids, duration), least=least),
             _probe(cluster, broker, numbers, count),
         )
         return before, answer, after
@@ -187,9 +212,7 @@ async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bo
     None: that coordinator did not answer, or is below ListTransactions v1, or no longer knows the
     transaction as `row` describes it.
     """
-    question = messages.ListTransactionsRequest(
-        state_filters=[row.state], producer_id_filters=[row.producer_id], duration_filter=limit
-    )
+    question = _list_transactions([row.state], [row.producer_id], limit)
     try:
         listed = await cluster.ask(row.coordinator, question, least=1)
     except WireError:
@@ -221,7 +244,7 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
         return Missing(
             "feature",
             failure.error,
-            f"{failure.detail}: listing transactions needs Kafka 3.0, by duration 3.8 or above",
+            f"{failure.detail}: Kafka 3.0 and above do (by duration 3.8), some services do not",
             broker=broker,
         )
     return missing_broker(
@@ -395,10 +418,7 @@ async def find(
     if isinstance(partitions, Missing):
         return [], [partitions]
     if not partitions:
-        return [], [
-            Missing("transaction", NOT_FOUND, "no transaction was ever begun here", id=name)
-            for name in ids
-        ]
+        return [], [Missing("transaction", NOT_FOUND, NONE_VISIBLE, id=name) for name in ids]
     named: list[TransactionFacts] = []
     missing: list[Missing] = []
     for name in ids:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from eoctl.kafka.ask.coordinators import partitions_of, probe_ids
+from eoctl.kafka.ask.coordinators import hidden_topic, partitions_of, probe_ids
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import (
     Cluster,
@@ -72,10 +72,15 @@ def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missin
 
 
 async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
-    """Return the partitions of `__consumer_offsets`: none if no group was ever known."""
+    """Return the partitions of `__consumer_offsets`: none if no broker lists a group either."""
     topic = (await cluster.metadata([CONSUMER_OFFSETS])).topics[CONSUMER_OFFSETS]
     unseen = "without DESCRIBE on this topic nobody can tell whether all groups were seen"
-    return partitions_of(topic, unseen)
+    partitions = partitions_of(topic, unseen)
+    # a broker that fails here is named by `list_groups`: Missing would send FindCoordinator, which
+    # creates the topic where it does not exist
+    if partitions == () and (await _listed_by_all(cluster))[0]:
+        return hidden_topic(CONSUMER_OFFSETS, "brokers list groups")
+    return partitions
 
 
 async def at_coordinators(
@@ -167,13 +172,9 @@ async def list_groups(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]
     A group counts only from the broker that coordinates it. See `describe_groups` for members.
     """
     partitions = await offsets_partitions(cluster)
-    if isinstance(partitions, Missing):
-        answers, failures = await cluster.ask_each(
-            {b: partial(_list, cluster, b) for b in cluster.brokers}
-        )
-        rows = [g for answer in answers.values() for g in answer]
-        missing = [missing_broker(b, error, "coordinator") for b, error in failures.items()]
-        return sorted(rows, key=lambda g: g.group), [partitions, *missing]
+    if isinstance(partitions, Missing) or not partitions:
+        rows, missing = await _listed_by_all(cluster)
+        return rows, [partitions, *missing] if isinstance(partitions, Missing) else missing
     count = len(partitions)
     led, leaderless = by_leader(partitions)
 
@@ -209,6 +210,23 @@ async def list_groups(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]
     return sorted(rows, key=lambda g: g.group), missing
 
 
+async def _listed_by_all(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
+    """Return what every broker lists, where nobody can tell which of them coordinates a group."""
+    answers, failures = await cluster.ask_each(
+        {b: partial(_list_answer, cluster, b) for b in cluster.brokers}
+    )
+    rows = [g for broker, answer in answers.items() for g in _rows(broker, answer)]
+    missing = [missing_broker(b, error, "coordinator") for b, error in failures.items()]
+    missing += [
+        Missing(
+            "coordinator", messages.error_name(answer.error_code), "it listed no groups", broker
+        )
+        for broker, answer in answers.items()
+        if answer.error_code
+    ]
+    return sorted(rows, key=lambda g: g.group), missing
+
+
 def _unproven(broker: int | None, error: str, number: int, count: int) -> Missing:
     details = {
         "GROUP_AUTHORIZATION_FAILED": "DESCRIBE on all groups is not granted: some may be hidden",
@@ -233,9 +251,16 @@ async def _probe(
 
 
 async def _list(cluster: Cluster, broker: int) -> list[GroupFacts]:
-    question = messages.ListGroupsRequest(states_filter=[], types_filter=[])
-    answer = await cluster.ask(broker, question)
     # an error here (a coordinator is loading) shows in the probes, partition by partition
+    return _rows(broker, await _list_answer(cluster, broker))
+
+
+async def _list_answer(cluster: Cluster, broker: int) -> Any:
+    question = messages.ListGroupsRequest(states_filter=[], types_filter=[])
+    return await cluster.ask(broker, question)
+
+
+def _rows(broker: int, answer: Any) -> list[GroupFacts]:
     return [
         GroupFacts(g.group_id, g.group_state or None, g.group_type or None, broker)
         for g in answer.groups

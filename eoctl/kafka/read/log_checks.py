@@ -5,9 +5,11 @@ from functools import partial
 from typing import Any
 
 from eoctl.kafka.ask.collect import READ_UNCOMMITTED, list_offsets
+from eoctl.kafka.ask.protocols import protocols
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, missing_broker
 from eoctl.kafka.connection.failures import WireError
+from recovery.doctor.versions import VersionRange, bounds
 from recovery.facts import Missing, TopicPartition, known
 
 EARLIEST_LOCAL = -4
@@ -91,9 +93,18 @@ async def _local_start(cluster: Cluster, broker: int, partition: TopicPartition)
     question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
     try:
         answer = await cluster.ask(broker, question, least=8, most=9)
-    except WireError as error:  # a broker older than tiered storage has everything on its disk
-        return 0 if error.error == "UNSUPPORTED_VERSION" else None
+    except WireError as error:
+        old = error.error == "UNSUPPORTED_VERSION" and await _before_tiers(cluster, broker)
+        return 0 if old else None
     rows = [
         p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == partition
     ]
     return None if not rows or rows[0].error_code else int(rows[0].offset)
+
+
+async def _before_tiers(cluster: Cluster, broker: int) -> bool:
+    """Return True if the broker answers like a Kafka before remote storage (3.6): a service that
+    only leaves that version out may keep records elsewhere."""
+    answered = await protocols(cluster)
+    releases = bounds(answered[broker]) if broker in answered else None
+    return releases is not None and releases.within(VersionRange(below=(3, 6, 0)))

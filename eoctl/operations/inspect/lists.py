@@ -178,15 +178,15 @@ async def _described(
 
 
 def without_history(transactions: Transactions) -> tuple[Missing, ...]:
-    """Say that `__transaction_state` is missing: never created, or deleted; which is unknown."""
+    """Say that `__transaction_state` is missing and no broker lists a transaction."""
     if transactions.coordinators or transactions.missing:
         return ()
     return (
         Missing(
             "topic",
             "UNKNOWN_TOPIC_OR_PARTITION",
-            "there is no __transaction_state: no transaction was ever begun here, or it was "
-            "deleted with all that was decided",
+            f"{coordinators.NONE_VISIBLE}: none was begun here, or the topic was deleted with all "
+            "that was decided",
             topic=coordinators.TRANSACTION_STATE,
         ),
     )
@@ -217,7 +217,7 @@ def transaction_state(text: str) -> str:
 def ever_begun(transactions: Transactions) -> Transactions:
     """Return the transactions without the gap of `without_history`.
 
-    Whoever judges the ids that exist is not in the dark where there never was one.
+    Whoever judges the ids that exist is not in the dark where all brokers list none.
     """
     gaps = without_history(replace(transactions, missing=()))
     missing = tuple(m for m in transactions.missing if m not in gaps)

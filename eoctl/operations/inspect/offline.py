@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from eoctl.kafka.ask.coordinators import (
+    NONE_VISIBLE,
     NOT_DESCRIBED,
     NOT_FOUND,
     TRANSACTION_STATE,
@@ -168,10 +169,11 @@ class Offline:
         partitions = state_partitions_of(self._topic(TRANSACTION_STATE))
         if isinstance(partitions, Missing):
             return Transactions(missing=(partitions,)), 0
+        if not partitions and (unseen := ever_begun(self._bundle.transactions).missing):
+            return Transactions(missing=unseen), 0
         known = {t.transactional_id: t for t in self._bundle.transactions.rows}
         if not partitions:
-            text = "no transaction was ever begun here"
-            absent_ids = (Missing("transaction", NOT_FOUND, text, id=name) for name in ids)
+            absent_ids = (Missing("transaction", NOT_FOUND, NONE_VISIBLE, id=name) for name in ids)
             return Transactions(missing=tuple(absent_ids)), 0
         # a listing that saw all coordinators left out only what did not exist
         absent = NOT_FOUND if self._bundle.transactions.complete else "NOT_IN_BUNDLE"

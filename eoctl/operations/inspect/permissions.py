@@ -30,13 +30,20 @@ from eoctl.render.doctor_words import newer_words
 from eoctl.settings.context import Context
 from eoctl.settings.context_rows import ContextTestRow
 from recovery.answers import Answer
-from recovery.doctor.versions import newer_than_known
+from recovery.doctor.versions import APIS, Protocol, newer_than_known
 from recovery.facts import Missing
 from recovery.inspect import rights
-from recovery.plurals import counted
+from recovery.plurals import counted, listed
 
 MOST_GROUPS = 1000  # asked for their operations; of more groups, the first ones represent all
 MOST_NAMED = 5
+LEFT_OUT = {
+    "ListTransactions": "which transactions are open, who owns what is held",
+    "DescribeTransactions": "which transactions are open: no coordinator is proven without it",
+    "DescribeProducers": "who holds a partition, and so every verdict on it",
+    "WriteTxnMarkers": "remedies abort and resolve",
+}
+"""Requests that some services do not answer, nor releases before 3.0, and what each costs."""
 
 
 async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
@@ -45,7 +52,9 @@ async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
     Only reads; changes nothing.
     """
     connected = f"cluster {cluster.cluster_id}, {counted(len(cluster.brokers), 'broker')}"
-    rows = [_right("connect", True, connected), *await _newer(cluster)]
+    answers = await protocols(cluster)
+    left_out = _left_out(answers)
+    rows = [_right("connect", True, connected), *_newer(answers), *_unanswered(left_out)]
     rows += await _topics(cluster)
     rows.append(await _ids_described(cluster))
     bits = await acls.cluster_operations(cluster)
@@ -60,7 +69,7 @@ async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
             detail=_of_command(one),
             cannot_say=[],
         )
-        for one in rights.allowed_commands({row.check: row.sees for row in rows})
+        for one in rights.allowed_commands({row.check: row.sees for row in rows}, left_out)
     ]
     return Answer(
         schema=schema,
@@ -76,8 +85,9 @@ async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
 
 
 def _of_command(one: rights.Allowed) -> str:
-    if one.missing:
-        return f"not granted: {', '.join(one.missing)}"
+    reasons = {"not answered": one.unanswered, "not granted": one.missing}
+    if any(reasons.values()):
+        return "; ".join(f"{why}: {', '.join(names)}" for why, names in reasons.items() if names)
     if one.unknown:
         return f"not known, or not everywhere: {', '.join(one.unknown)}"
     return "all that it needs is granted"
@@ -102,9 +112,22 @@ def _on_some(
     return _right(check, sees, detail, cannot)
 
 
-async def _newer(cluster: Cluster) -> list[ContextTestRow]:
-    """Return a row if brokers speak a newer protocol than eoctl knows; else none."""
-    answers = await protocols(cluster)
+def _left_out(answers: Mapping[int, Protocol]) -> dict[str, list[int]]:
+    """Return the requests of LEFT_OUT that are not answered by all, and the brokers without."""
+    found = {n: [b for b, a in answers.items() if APIS[n] not in a.apis] for n in LEFT_OUT}
+    return {name: sorted(brokers) for name, brokers in found.items() if brokers}
+
+
+def _unanswered(left_out: Mapping[str, Sequence[int]]) -> list[ContextTestRow]:
+    """Return a row for the requests that are missing, if any are."""
+    if not left_out:
+        return []
+    each = (f"{name} ({listed(brokers, 'broker')})" for name, brokers in left_out.items())
+    detail = f"not answered: {', '.join(each)}; a service, or a release before 3.0"
+    return [_right("requests", False, detail, [LEFT_OUT[name] for name in left_out])]
+
+
+def _newer(answers: Mapping[int, Protocol]) -> list[ContextTestRow]:
     newer: dict[str, int] = {}
     for answer in answers.values():
         for name, version in newer_than_known(answer).items():
@@ -168,7 +191,7 @@ async def _ids_described(cluster: Cluster) -> ContextTestRow:
     denied = [m for m in listed.missing if m.error.endswith("_AUTHORIZATION_FAILED")]
     missing = next(iter((*denied, *listed.missing)), None)
     answered = sum(c.seen for c in listed.coordinators)
-    detail = "no transaction was ever begun here"
+    detail = coordinators.NONE_VISIBLE
     if missing is not None:
         detail = missing.detail
     elif listed.coordinators:
@@ -230,6 +253,8 @@ async def _groups(cluster: Cluster) -> list[ContextTestRow]:
     if isinstance(home, Missing):
         # not requested: a broker that searches a coordinator creates this topic if it is missing
         detail = "unknown without DESCRIBE on __consumer_offsets: grant that, then ask again"
+        if not home.error.endswith("AUTHORIZATION_FAILED"):
+            detail = home.detail
         return [_right(check, None, detail, why, home.error) for check, why in cannot.items()]
     listed, missing = await groups.list_groups(cluster)
     denied = [m for m in missing if m.error == "GROUP_AUTHORIZATION_FAILED"]

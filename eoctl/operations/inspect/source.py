@@ -41,7 +41,7 @@ OnFirstLook = Callable[["Diagnosis"], None] | None
 class StateLogs(Value):
     """Logs of `__transaction_state` with the requested records.
 
-    partitions: how many that topic has; 0 = no transaction was ever begun.
+    partitions: how many that topic has; 0 = none is visible.
     """
 
     partitions: int

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.cli.main import run
+from eoctl.kafka.ask.coordinators import TRANSACTION_STATE, hidden_topic
 from eoctl.operations.doctor.doctor_answer import doctor
 from eoctl.operations.inspect.lists import without_history
 from eoctl.operations.inspect.offline import Offline
@@ -83,6 +84,17 @@ def test_a_cluster_without_a_transaction_is_not_unknown(tmp_path: Path) -> None:
     source = stored(none, tmp_path)
     source = Offline(replace(source._bundle, transactions=Transactions(missing=gap)))
     assert rows(source) == []
+
+
+def test_transactions_that_were_not_visible_stay_unknown_in_a_bundle(tmp_path: Path) -> None:
+    gap = hidden_topic(TRANSACTION_STATE, "brokers list transactions")
+    source = stored(running(NEW, NEW, NEW), tmp_path)
+    source = Offline(replace(source._bundle, transactions=Transactions(missing=(gap,))))
+    assert asyncio.run(source.examined(())).transactions.missing == (gap,)
+    source._topics.pop(TRANSACTION_STATE, None)
+    asked, _ = asyncio.run(source.find(["id"]))
+    assert asked.missing == (gap,)
+    assert "unknown" in {row.state for row in rows(source)}
 
 
 def test_a_bundle_of_an_older_version_cannot_tell_most_rules(

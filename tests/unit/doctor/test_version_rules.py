@@ -16,7 +16,7 @@ from recovery.facts import Missing
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.values import replace
-from tests.unit.doctor.test_versions import ANSWERS
+from tests.unit.doctor.test_versions import ANSWERS, LEVELS
 from tests.unit.doctor_facts import (
     HIDDEN_TOPICS,
     REFUSED,
@@ -34,7 +34,6 @@ OURS = (
     "mixed-versions",
     "newer-protocol",
 )
-LEVELS = {(3, 6): 14, (3, 9): 21, (4, 0): 25, (4, 1): 27, (4, 2): 29, (4, 3): 30}
 
 
 def protocol(
@@ -134,7 +133,7 @@ def test_a_release_that_was_not_read_sends_nobody_in_a_circle() -> None:
     for facts in (exact, newer):
         [finding] = [f for _, f in ours(facts) if f.state == "unknown"]
         assert remedy_of("known-bug", finding) == (
-            "eoctl has read Kafka's releases up to 4.3.1: look in KAFKA-20734 whether that of your "
+            "eoctl has read Kafka's releases up to 4.4.0: look in KAFKA-20734 whether that of your "
             "brokers has the fix."
         )
 
@@ -184,7 +183,7 @@ def test_a_bug_of_partitions_without_a_leader_needs_few_copies() -> None:
     assert shown(running(NEW, NEW, NEW, facts=kept)) == []
     [(_, finding)] = ours(running(NEW, NEW, NEW, facts=written))
     assert sign_words(finding.signs[1]) == (
-        "KAFKA-20734 is in Kafka 4.3.0 or later; no fix up to 4.3.1"
+        "KAFKA-20734 is in Kafka 4.3.0 or later; no fix up to 4.4.0"
     )
 
 
@@ -282,8 +281,8 @@ def test_brokers_that_may_be_of_one_release_are_not_mixed() -> None:
 
 
 def test_a_newer_protocol() -> None:
-    newer = protocol((4, 3), apis={APIS["EndTxn"]: (0, 6), APIS["Fetch"]: (4, 19)})
-    facts = running(NEW, newer, newer)
+    newer = protocol((4, 4), apis={APIS["EndTxn"]: (0, 6), APIS["Fetch"]: (4, 19)})
+    facts = running(protocol((4, 4)), newer, newer)
     rows = {name: f for name, f in ours(facts) if f.state == "finding"}
     assert list(rows) == ["newer-protocol"]
     assert sign_words(rows["newer-protocol"].signs[0]) == (

@@ -40,6 +40,8 @@ def recorded() -> Answers:
 
 
 ANSWERS = recorded()
+ANSWERS[4, 4] = {**ANSWERS[4, 3], 18: (0, 5), 28: (0, 6)}
+"""kafka-python has recorded none of 4.4: as the lab's broker of 4.4.0 answers."""
 NEW = [release for release in ANSWERS if release >= (2, 8)]
 LEVELS = {
     (3, 3): 7,
@@ -53,6 +55,7 @@ LEVELS = {
     (4, 1): 27,
     (4, 2): 29,
     (4, 3): 30,
+    (4, 4): 33,
 }
 """Of metadata.version, as kafka-features.sh of each release prints the newest one."""
 
@@ -93,7 +96,7 @@ def test_without_joingroup_every_release_of_4_0_is_possible() -> None:
     assert bounds(Protocol(answer)) == VersionRange((4, 0, 0), (4, 1, 0))
 
 
-@pytest.mark.parametrize("release", [(3, 3), (3, 4), (3, 6), (4, 3)])
+@pytest.mark.parametrize("release", [(3, 3), (3, 4), (3, 6), (4, 3), (4, 4)])
 def test_the_level_of_metadata_tells_them_apart(release: tuple[int, int]) -> None:
     assert str(bounds(of(release, LEVELS[release]))) == f"{release[0]}.{release[1]}.x"
 
@@ -109,17 +112,17 @@ def test_an_older_answer_is_before_the_table(release: tuple[int, int]) -> None:
 
 
 def changed(name: str, number: int) -> Protocol:
-    """Kafka 4.3's answer with one newest version changed."""
-    return Protocol({**ANSWERS[4, 3], APIS[name]: (0, number)})
+    """Kafka 4.4's answer with one newest version changed."""
+    return Protocol({**ANSWERS[4, 4], APIS[name]: (0, number)})
 
 
 def test_an_answer_above_the_table_is_later_than_it() -> None:
-    assert newer_than_known(of((4, 3))) == {}
+    assert newer_than_known(of((4, 4))) == {}
     assert newer_than_known(changed("EndTxn", 6)) == {"EndTxn": 6}
-    assert bounds(changed("EndTxn", 6)) == VersionRange((4, 3, 0), None)
-    level = Protocol(ANSWERS[4, 3], {METADATA: 31})
-    assert newer_than_known(level) == {METADATA: 31}
-    assert str(bounds(level)) == "4.3.0 or later"
+    assert bounds(changed("EndTxn", 6)) == VersionRange((4, 4, 0), None)
+    level = Protocol(ANSWERS[4, 4], {METADATA: 34})
+    assert newer_than_known(level) == {METADATA: 34}
+    assert str(bounds(level)) == "4.4.0 or later"
 
 
 def test_an_answer_of_no_release_has_no_bounds() -> None:

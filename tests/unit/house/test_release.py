@@ -1,16 +1,25 @@
 """What is shipped: the packages of an install, its SBOM, an audit's words, the bytes of a wheel."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from release import audit, supply
+from docs.works_with import TRIED, dates, rows, said
+from release import all as release_all
+from release import audit, deb, old_debian, supply
 from release.audit import judged
-from release.parts import ROOT, shipped
+from release.binary import libraries
+from release.parts import PYTHONS, ROOT, shipped
 from release.sbom import kept
+from release.version import CHANGELOG, PLACES, declared, notes, unready, write
+
+CONTAINERFILE = ROOT / "docs/deploy/Containerfile"
 
 
 def test_an_install_brings_its_extras_and_what_they_need() -> None:
@@ -85,3 +94,143 @@ def test_a_wheel_built_twice_is_the_same_bytes(tmp_path: Path) -> None:
         [wheel] = out.glob("*.whl")
         built.append(wheel.read_bytes())
     assert built[0] == built[1]
+
+
+def test_what_runs_is_said_alike() -> None:
+    """By the classifiers and by docs/compatibility.md; the image's Python is one of the pex."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    name = "Programming Language :: Python :: "
+    known = dates(TRIED.read_text())
+    tried = [row["name"] for row in rows()["here"] if said(row, known).startswith("tried")]
+    versions = [n.removeprefix("Python ") for n in tried if n.startswith("Python ")]
+    assert [c.removeprefix(name) for c in table["classifiers"] if name in c] == versions
+    image = re.search(r"PYTHON=python:([\d.]+)-slim", CONTAINERFILE.read_text())
+    assert image is not None
+    assert image[1] in PYTHONS
+
+
+def test_the_formula_has_the_steps_of_the_image() -> None:
+    """Installing the builder, building the wheel, and installing that: the same options."""
+
+    def options(text: str) -> list[str]:
+        words = re.findall(r"(?<![\w-])--?[a-z][a-z-]*|requirements[\w-]*\.lock", text)
+        return [w for w in words if w not in ("--mkdir", "-p")]
+
+    steps = "\n".join(
+        re.findall(r"(?m)^RUN (?:python|/opt).*(?:\\\n.*)?", CONTAINERFILE.read_text())
+    )
+    formula = (ROOT / "release/eoctl.rb").read_text()
+    made = formula[formula.index("def install") : formula.index("docs.man")]
+    assert options(steps) == options(made)[: len(options(steps))]
+
+
+def test_no_module_in_the_package_names_an_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("#!/usr/bin/env python\nx = 1\n")
+    (tmp_path / "b.py").write_text("x = 1\n")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    deb.without_interpreters(tmp_path)
+    assert (tmp_path / "a.py").read_text() == "# /usr/bin/env python\nx = 1\n"
+    assert (tmp_path / "b.py").read_text() == "x = 1\n"
+    assert (tmp_path / "run.sh").read_text() == "#!/bin/sh\n"
+
+
+def test_a_package_of_other_sources_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the wheel that was packed, beside the one that the tree makes."""
+    monkeypatch.setattr(deb, "WORK", tmp_path)
+    monkeypatch.setattr(deb, "build_wheel", lambda to: (to / "eoctl-1.whl").write_bytes(b"new"))
+    assert not deb.is_of_these_sources()
+    (tmp_path / "wheel").mkdir()
+    (tmp_path / "wheel/eoctl-1.whl").write_bytes(b"old")
+    assert not deb.is_of_these_sources()
+    (tmp_path / "wheel/eoctl-1.whl").write_bytes(b"new")
+    assert deb.is_of_these_sources()
+
+
+def test_the_sbom_lists_shared_libraries(tmp_path: Path) -> None:
+    (tmp_path / "_internal").mkdir()
+    (tmp_path / "_internal/libssl.so.3").write_bytes(b"x")
+    (tmp_path / "_internal/libssl.so").symlink_to("libssl.so.3")
+    [found] = libraries(tmp_path)
+    assert (found["type"], found["name"]) == ("file", "_internal/libssl.so.3")
+
+
+def test_a_release_that_cannot_be_built_keeps_what_is_in_dist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_all, "unready", list)
+    monkeypatch.setattr(release_all, "DIST", tmp_path)
+    monkeypatch.setattr(release_all, "tool", lambda name: Path(name))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["all", "--debian", ""])
+    (tmp_path / "eoctl.pex").touch()
+    with pytest.raises(SystemExit, match="no release: no dpkg-deb here"):
+        release_all.main()
+    assert (tmp_path / "eoctl.pex").exists()
+    assert "no debootstrap here" in release_all.lacking("bullseye")
+
+
+def test_a_debian_made_by_another_recipe_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_debian, "ROOT", tmp_path)
+    made = tmp_path / "build/debian-bullseye"
+
+    def bootstrap(folder: Path, *_: object) -> None:
+        (folder / "etc/apt").mkdir(parents=True)
+        (folder / "etc/apt/sources.list").write_text("deb http://mirror bullseye main\n")
+
+    monkeypatch.setattr(old_debian, "bootstrap", bootstrap)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    ran: list[Path] = []
+    monkeypatch.setattr(old_debian, "inside", lambda folder, *_: ran.append(folder))
+    for _ in range(2):
+        assert old_debian.debian("bullseye") == made
+    assert ran == [made]
+    (made / "opt/built").write_text("")
+    shutil.rmtree(made / "etc")
+    shutil.rmtree(made / "opt/source")
+    old_debian.debian("bullseye")
+    assert ran == [made, made]
+
+    def fails(*_: object) -> None:
+        raise subprocess.CalledProcessError(1, "sh")
+
+    (made / "opt/built").unlink()
+    shutil.rmtree(made / "etc")
+    shutil.rmtree(made / "opt/source")
+    monkeypatch.setattr(old_debian, "inside", fails)
+    with pytest.raises(old_debian.NotBuiltError, match=r"opt/build.log says why"):
+        old_debian.debian("bullseye")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The files of this tree that say its version."""
+    for name in (*PLACES, CHANGELOG):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    text = "# Changelog\n\n## [Unreleased]\n\n### Added\n- x\n\n## [0.2.0] - 2026-11-22\n- y\n"
+    (tmp_path / CHANGELOG).write_text(text)
+    return tmp_path
+
+
+def test_a_version_is_written_in_all_its_places(tree: Path) -> None:
+    assert unready(tree) == [
+        "CHANGELOG.md has entries under [Unreleased]: make version VERSION=..."
+    ]
+    write("0.3.0", tree)
+    assert unready(tree) == []
+    assert (declared(tree), notes("0.3.0", tree)) == ("0.3.0", "### Added\n- x")
+    assert notes("0.2.0", tree) == "- y"
+    (tree / "eoctl/__init__.py").write_text('__version__ = "0.2.0"\n')
+    assert unready(tree) == ["eoctl/__init__.py does not say 0.3.0, which pyproject.toml has"]
+    for wrong in ("0.3.0", "1.0"):
+        with pytest.raises(SystemExit):
+            write(wrong, tree)
+
+
+def test_a_tree_that_is_no_release_is_refused() -> None:
+    """This one has unreleased entries, or else it says its version everywhere."""
+    assert all("[Unreleased]" in problem for problem in unready())

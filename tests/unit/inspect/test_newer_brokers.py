@@ -1,8 +1,5 @@
 """`context test` of brokers that speak a newer protocol than eoctl knows."""
 
-import asyncio
-from typing import Any
-
 import pytest
 
 from eoctl.operations.inspect import permissions
@@ -31,14 +28,17 @@ def speaking(**changed: int) -> Protocol:
         ),
     ],
 )
-def test_a_row_says_what_is_newer(
-    monkeypatch: pytest.MonkeyPatch, answers: dict[int, Protocol], details: list[str]
-) -> None:
-    async def answered(_: Any) -> dict[int, Protocol]:
-        return answers
-
-    monkeypatch.setattr(permissions, "protocols", answered)
-    cluster: Any = None
-    rows: list[ContextTestRow] = asyncio.run(permissions._newer(cluster))
+def test_a_row_says_what_is_newer(answers: dict[int, Protocol], details: list[str]) -> None:
+    rows: list[ContextTestRow] = permissions._newer(answers)
     assert [row.detail for row in rows] == details
     assert all(row.sees is None and row.cannot_say for row in rows)
+
+
+def test_a_row_names_the_requests_that_are_missing() -> None:
+    whole = speaking()
+    less = Protocol({k: v for k, v in whole.apis.items() if k != APIS["DescribeProducers"]})
+    assert permissions._unanswered(permissions._left_out({1: whole})) == []
+    [row] = permissions._unanswered(permissions._left_out({1: whole, 2: less}))
+    assert row.sees is False
+    assert row.detail.startswith("not answered: DescribeProducers (broker 2); ")
+    assert row.cannot_say == ["who holds a partition, and so every verdict on it"]

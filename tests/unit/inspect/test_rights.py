@@ -59,6 +59,20 @@ def test_a_command_needs_all_its_rights() -> None:
     assert IDS_WRITE in abort.unknown
 
 
+def test_no_command_is_allowed_that_sends_what_no_broker_answers() -> None:
+    everything = {right: True for needed in NEEDS.values() for right in needed}
+    for request in ("ListTransactions", "DescribeTransactions", "DescribeProducers"):
+        found = {o.command: o for o in allowed_commands(everything, [request])}
+        for command in ("status, txn hanging", "why", "check", "txn fence"):
+            assert (found[command].allowed, found[command].unanswered) == (False, (request,))
+        assert found["lso"].allowed
+    found = {o.command: o for o in allowed_commands(everything, ["WriteTxnMarkers"])}
+    denied = {name for name, one in found.items() if not one.allowed}
+    assert denied == {"txn abort, txn resolve", "txn abort, txn resolve under an idle id"}
+    listing = {o.command: o.allowed for o in allowed_commands(everything, ["ListTransactions"])}
+    assert (listing["producers"], listing["txn list, txn describe"]) == (True, False)
+
+
 def test_a_refusal_names_the_right() -> None:
     assert "ALTER on the cluster" in (missing_right("CLUSTER_AUTHORIZATION_FAILED", "t:0") or "")
     said = missing_right("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "billing-1")

@@ -11,6 +11,7 @@ from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import log_checks
 from recovery.facts import TopicPartition
+from tests.unit.doctor.test_versions import ANSWERS
 
 AT = TopicPartition("t", 1)
 
@@ -18,9 +19,14 @@ AT = TopicPartition("t", 1)
 class Leader(Cluster):
     """Broker 3, which answers once."""
 
-    def __init__(self, answer: object) -> None:
+    def __init__(self, answer: object, release: tuple[int, int] = (3, 5)) -> None:
         super().__init__(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))
-        self._answer = answer
+        self._answer, self._release = answer, release
+        self.brokers = {3: ("127.0.0.1", 1)}  # type: ignore[dict-item]
+
+    async def connection(self, broker: int, **_: Any) -> Any:
+        """What a broker of that release answered to ApiVersions."""
+        return SimpleNamespace(versions=ANSWERS[self._release], supported={}, features={})
 
     async def ask(self, broker: int, question: Any, *, least: int = 0, **_: Any) -> Any:
         assert broker == 3
@@ -64,6 +70,12 @@ def test_a_log_older_than_other_storage_is_on_disk_from_its_first_offset_on() ->
     old = WireError("UNSUPPORTED_VERSION", "too old")
     assert asyncio.run(log_checks.is_local(Leader(old), 3, AT, 0))
     assert not asyncio.run(log_checks.is_remote(Leader(old), 3, AT, 0))
+
+
+def test_a_service_that_leaves_that_version_out_may_have_it_elsewhere() -> None:
+    newer = Leader(WireError("UNSUPPORTED_VERSION", "left out"), (3, 9))
+    assert not asyncio.run(log_checks.is_local(newer, 3, AT, 0))
+    assert not asyncio.run(log_checks.is_remote(newer, 3, AT, 0))
 
 
 @pytest.mark.parametrize(
