@@ -78,8 +78,8 @@ class SparkEngine:
             last = {**look(), "stages_done": self._stages}
             self._progress.watch({**last, "records": last["records_total"]}.copy)
         for answer in answers:
-            row, kept = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
-            self.counters.add(row, kept=kept)
+            row, kept, requests = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own
+            self.counters.add(row, requests, kept=kept)
             yield row
 
     def _check(self, tasks: int) -> None:
@@ -100,7 +100,8 @@ class SparkEngine:
 
         def look() -> dict[str, Any]:
             told = reading and (progress_folder is not None or ended.told)
-            by_task = _by_task(progress_folder) if progress_folder is not None else ended.by_task
+            by_task = {} if progress_folder is None else _by_task(progress_folder)
+            by_task |= ended.by_task
             size, records = (sum(column) for column in zip((0, 0), *by_task.values(), strict=True))
             return {
                 "stage": "read ranges" if reading else "combine buckets",
@@ -119,7 +120,8 @@ class Counters:
     """Counts what the tasks of a rebuild did, for the job's record.
 
     kept: the tasks that an earlier run had ended. offsets, bytes, task_seconds: of this run's
-    reading. peak_bytes: the most memory that one process used.
+    reading. peak_bytes: the most memory that one process used. requests: to object storage, by the
+    tasks and by the job itself.
     """
 
     tasks: int = 0
@@ -129,9 +131,11 @@ class Counters:
     bytes_by_followers: int = 0
     task_seconds: float = 0.0
     peak_bytes: int = 0
+    requests: int = 0
 
-    def add(self, row: "TaskRow", *, kept: bool) -> None:
+    def add(self, row: "TaskRow", requests: int, *, kept: bool) -> None:
         self.tasks += 1
+        self.requests += requests
         self.kept += kept
         if not kept:
             self.offsets += (row.end or 0) - (row.start or 0)
@@ -149,19 +153,18 @@ def _work(tasks: "list[Task]", progress_folder: str | None, ended: executors.End
     """
 
     def work(number: int) -> str:
-        from eoctl.engine.rebuild_task import run_task
-        from eoctl.stores.state.folder import Attempts
+        from eoctl.engine.rebuild_task import run_or_find
 
         task = tasks[number]
         teller = None if progress_folder is None else _Teller(progress_folder, number)
-        attempts = Attempts(task.how.storage)
-        row = attempts.find(task.key())
-        kept = row is not None
-        if row is None:
-            row = run_task(task, teller)
-            attempts.keep(task.key(), row)
+        storage = task.how.storage
+        before = storage.requests
+        row, kept = run_or_find(task, teller)
+        requests = storage.requests - before
         ended.add(number, row.bytes_read, (row.end or 0) - (row.start or 0))
-        return base64.b64encode(pickle.dumps((row, kept))).decode()
+        if teller is not None and ended.told:
+            teller.end()
+        return base64.b64encode(pickle.dumps((row, kept, requests))).decode()
 
     return work
 
@@ -185,6 +188,10 @@ class _Teller:
             with os.fdopen(descriptor, "w") as file:
                 json.dump([self._size, self._records], file)
             Path(name).replace(self._path)
+
+    def end(self) -> None:
+        """Remove the file: the driver reads all that exist, each second."""
+        self._path.unlink(missing_ok=True)
 
 
 def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
@@ -215,6 +222,7 @@ def work(
     storage = rebuild_request.how.storage
     engine = SparkEngine(spark, storage, progress)
     manifest = rebuild(rebuild_request, access, engine, "spark")
+    engine.counters.requests += storage.requests
     return {
         "manifest": storage.shown("manifest.json"),
         "digest": manifest.digest.model_dump(mode="json"),

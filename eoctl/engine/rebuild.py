@@ -1,6 +1,6 @@
 """Rebuild a state: tasks for an engine, their rows, a second check of the log, the manifest.
 
-Engines differ only in where tasks run. A row is kept on disk as soon as it exists, so that a second
+Engines differ only in where tasks run. A task keeps its row in the storage itself, so that a second
 run of the same request does only what is missing; nothing counts as a result before the manifest,
 which is written last.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Run, Task
+from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Task
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -24,11 +24,13 @@ from eoctl.kafka.read import cut_offsets, positions
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
+from eoctl.stores.state.runs import Run, plan_merge
 from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.cut import Cut, CutJudgement, differences, judge, ranges
 from recovery.shared.digest import Digest
+from recovery.state.buckets import buckets
 from recovery.state.changelogs.changelog import ChangelogFormat
 from recovery.state.manifest import (
     Manifest,
@@ -109,11 +111,11 @@ def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: s
     began = time.monotonic()
     form = request.how.form()
     storage = request.how.storage
-    attempts = state_folder.Attempts(storage)
-    rows = _run(_range_tasks(request, access, form), engine, attempts)
-    by_partition = _by_partition(rows)
-    combined = _by_partition(_run(_bucket_tasks(request, by_partition, form), engine, attempts))
-    judged, logs = asyncio.run(_look_again(request, access, by_partition))
+    base = state_folder.read(request.base) if request.base else None
+    earlier = base.by_partition() if base else {}
+    by_partition = _by_partition(_run(_range_tasks(request, access, form, earlier), engine))
+    combined = _by_partition(_run(_bucket_tasks(request, by_partition, form), engine))
+    judged, logs = asyncio.run(_look_again(request, access, by_partition, earlier))
     partitions = []
     notes = list(request.notes)
     for topic_partition in request.cut.by_partition():
@@ -129,6 +131,7 @@ def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: s
             by_partition[topic_partition],
             combined.get(topic_partition, []),
             logs[topic_partition].log_start_offset or 0,
+            base,
         )
         if lost is not None and counts:
             partition = partition.model_copy(
@@ -169,32 +172,28 @@ def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: s
     return manifest
 
 
-def _run(
-    tasks: Mapping[str, Task], engine: RebuildEngine, attempts: state_folder.Attempts
-) -> list[TaskRow]:
-    """Return the rows of all tasks; those of an earlier run are not done again."""
-    rows = {key: row for key in tasks if (row := attempts.find(key)) is not None}
-    todo = [task for key, task in tasks.items() if key not in rows]
-    if todo:
-        for row in engine(todo):
-            key = row.key()
-            if key not in tasks:
-                raise RefusedError(f"the engine returned a row that was not requested: {key}")
-            attempts.keep(key, row)
-            rows[key] = row
+def _run(tasks: Mapping[str, Task], engine: RebuildEngine) -> list[TaskRow]:
+    """Return the rows of all tasks."""
+    rows = {row.key(): row for row in (engine(list(tasks.values())) if tasks else ())}
+    if unknown := sorted(rows.keys() - tasks.keys()):
+        raise RefusedError(f"the engine returned rows that were not requested: {unknown[0]}")
     lost = sorted(tasks.keys() - rows.keys())
     if lost:
         raise RefusedError(f"the engine ended without a row of {', '.join(lost)}")
     return [rows[key] for key in tasks]
 
 
-def _range_tasks(request: RebuildJob, access: Access, form: ChangelogFormat) -> dict[str, Task]:
+def _range_tasks(
+    request: RebuildJob,
+    access: Access,
+    form: ChangelogFormat,
+    earlier: Mapping[TopicPartition, ManifestPartition],
+) -> dict[str, Task]:
     """Return the tasks that read ranges: the first of each partition, then the second of each.
 
     So concurrent tasks do not all read from the leader of one partition.
     """
     tasks: list[tuple[int, RangeTask]] = []
-    earlier = _earlier(request)
     for topic_partition, p in request.cut.by_partition().items():
         most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
         known = earlier.get(topic_partition)
@@ -217,11 +216,6 @@ def _range_tasks(request: RebuildJob, access: Access, form: ChangelogFormat) -> 
     return {task.key(): task for _, task in sorted(tasks, key=lambda numbered: numbered[0])}
 
 
-def _earlier(request: RebuildJob) -> Mapping[TopicPartition, ManifestPartition]:
-    """Return the partitions of the state that is continued."""
-    return state_folder.read(request.base).by_partition() if request.base else {}
-
-
 def _by_partition(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
     """Return the rows of each partition, in ascending order of range or bucket."""
     by_partition: dict[TopicPartition, list[TaskRow]] = {}
@@ -235,24 +229,21 @@ def _bucket_tasks(
     by_partition: Mapping[TopicPartition, list[TaskRow]],
     form: ChangelogFormat,
 ) -> dict[str, Task]:
-    """Return the bucket tasks of each partition read in ranges.
-
-    As many as its runs fill a task's memory, and at least as many as it had ranges.
-    """
+    """Return the bucket tasks of each partition read in ranges."""
     by_key: dict[str, Task] = {}
     for (topic, partition), rows in by_partition.items():
         if len(rows) == 1:
             continue
-        size = sum(run.size for row in rows for run in row.runs)
-        buckets = max(len(rows), -(-size // request.how.memory_bytes))
-        runs, seen = tuple(_runs(form, rows)), _summary_of(form, rows)
-        for bucket in range(buckets):
+        runs, seen = list(_runs(form, rows)), _summary_of(form, rows)
+        plan = plan_merge(request.how.storage, f"{topic}-{partition}", runs)
+        into = buckets([run.file.size for run in runs], len(rows), request.how.memory_bytes)
+        for bucket in range(into):
             task = BucketTask(
                 topic=topic,
                 partition=partition,
-                runs=runs,  # one object for all tasks, so it is sent once
+                plan=plan,
                 bucket=bucket,
-                buckets=buckets,
+                buckets=into,
                 seen=seen,
                 how=request.how_of(topic),
             )
@@ -264,7 +255,7 @@ def _runs(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Iterator[Run]:
     """Yield the runs of ranges, in ascending order."""
     before: Mapping[str, Any] = {}
     for row in rows:
-        yield from (Run(run.path, before) for run in row.runs)
+        yield from (Run(run, before) for run in row.runs)
         before = form.merge(before, row.seen)
 
 
@@ -276,7 +267,10 @@ def _summary_of(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, 
 
 
 async def _look_again(
-    request: RebuildJob, access: Access, by_partition: Mapping[TopicPartition, list[TaskRow]]
+    request: RebuildJob,
+    access: Access,
+    by_partition: Mapping[TopicPartition, list[TaskRow]],
+    earlier: Mapping[TopicPartition, ManifestPartition],
 ) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
     """Return what the cut divides, and the logs as they are after reading.
 
@@ -302,7 +296,6 @@ async def _look_again(
                 f"the log changed while it was read: {'; '.join(changes)}",
                 remedy="run it again with a new cut",
             )
-        earlier = _earlier(request)
         below = {
             topic_partition: _producers(
                 rows, earlier[topic_partition].producers if topic_partition in earlier else {}
@@ -370,14 +363,16 @@ def _partition(
     rows: Sequence[TaskRow],
     combined: Sequence[TaskRow],
     log_start: int,
+    base: Manifest | None,
 ) -> ManifestPartition:
     ends = combined or rows
     form = request.how_of(topic_partition[0]).form()
     p = request.cut.by_partition()[topic_partition]
-    known = _earlier(request).get(topic_partition)
-    began_ms = request.started_ms
-    if known is not None:
-        began_ms = instant(state_folder.read(request.base or "").started_at, began_ms)
+    known, began_ms = None, request.started_ms
+    if base is not None:
+        known = base.by_partition().get(topic_partition)
+    if base is not None and known is not None:
+        began_ms = instant(base.started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     summary = _summary_of(form, rows)
     why, proof = completeness(

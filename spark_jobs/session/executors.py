@@ -229,7 +229,8 @@ class _Lists:
         return []
 
     def addInPlace(self, one: list[Any], more: list[Any]) -> list[Any]:  # noqa: N802 - Spark's
-        return [*one, *more]
+        one += more  # a list of its own for each task and for the driver, see `zero`
+        return one
 
 
 def run(

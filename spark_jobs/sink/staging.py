@@ -191,11 +191,9 @@ def stage(
     files = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
     if [f.partition for f in files] != list(range(len(files))):
         raise RefusedError("the DataFrame's partitions are not numbered from 0", where=address)
+    sizes = storage.sizes("")
     for one in files:
-        size = None
-        with suppress(OSError):
-            size = storage.size(one.file)
-        if size != one.bytes:
+        if sizes.get(one.file) != one.bytes:
             raise RefusedError(
                 "a staged file is not seen by the process that publishes it",
                 where=storage.shown(one.file),

@@ -376,7 +376,7 @@ def test_what_does_not_fit_is_spilt(
         how=Making("plain", {}, str(tmp_path), memory_bytes=60_000),
     )
     row = run_task(task)
-    assert len(list(tmp_path.glob("runs/*.run"))) > 2
+    assert len(list(tmp_path.glob("runs/*/*.run"))) > 2
     assert (row.digest_rows, row.digest) == digest(dict_state(lab1, name, {0: end})[0])
     (file,) = row.files
     written = pq.ParquetFile(tmp_path / file.path).metadata

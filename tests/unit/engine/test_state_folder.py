@@ -16,6 +16,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
+from eoctl.stores.state.runs import RunFile
 from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
 from recovery.values import replace
@@ -32,7 +33,7 @@ def request(folder: Path, form: str = "plain") -> RebuildJob:
     )
 
 
-def row(*files: StateFile, runs: tuple[StateFile, ...] = ()) -> TaskRow:
+def row(*files: StateFile, runs: tuple[RunFile, ...] = ()) -> TaskRow:
     return TaskRow(
         topic="log",
         partition=0,
@@ -160,28 +161,22 @@ def test_a_listed_file_must_be_there(tmp_path: Path, left: bytes | None) -> None
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_a_row_whose_files_are_elsewhere_is_not_kept(tmp_path: Path) -> None:
-    """As of executors on a host that has another folder of that name."""
+def test_a_row_whose_files_are_not_what_it_lists_is_not_found(tmp_path: Path) -> None:
     kept = state_folder.Attempts(LocalFolder(tmp_path))
-    (tmp_path / "there").write_bytes(b"1234")
-    for lost in (
-        row(StateFile("gone", 1, 4, "")),
-        row(StateFile("there", 1, 5, "")),
-        row(StateFile("there", 1, 4, ""), runs=(StateFile("gone", 1, 4, ""),)),
-        row(StateFile("there", 1, 4, ""), runs=(StateFile("there", 1, 5, ""),)),
-    ):
-        with pytest.raises(RefusedError, match="where this process cannot see it"):
-            kept.keep("key", lost)
-    assert names(tmp_path) == ["there"]
-    there = StateFile("there", 1, 4, hashlib.sha256(b"1234").hexdigest())
-    kept.keep("key", row(there, runs=(there,)))
-    assert kept.find("key") == row(there, runs=(there,))
-    (tmp_path / "there").write_bytes(b"12345")
+    file = StateFile("data/there", 1, 4, hashlib.sha256(b"1234").hexdigest())
+    run = RunFile("runs/key/there", 1, 4, 4, "")
+    done = row(file, runs=(run,))
     assert kept.find("key") is None
-    kept.keep("key", row(runs=(StateFile("there", 1, 5, ""),)))
-    assert kept.find("key") is not None
-    (tmp_path / "there").write_bytes(b"1234")
-    assert kept.find("key") is None
+    kept.keep("key", done)
+    for path in (file.path, run.path):
+        for listed in (file.path, run.path):
+            (tmp_path / listed).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / listed).write_bytes(b"1234")
+        assert kept.find("key") == done
+        (tmp_path / path).write_bytes(b"12345")
+        assert kept.find("key") is None
+        (tmp_path / path).unlink()
+        assert kept.find("key") is None
 
 
 def test_where_files_cannot_be_linked_one_is_still_never_written_over(

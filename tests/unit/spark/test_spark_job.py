@@ -368,13 +368,14 @@ def test_a_manifest_without_a_run_keeps_the_hash_that_earlier_markers_hold() -> 
 
 def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
     """Killed before Spark has collected anything, a job has lost nothing that was done."""
-    from eoctl.engine.rebuild_task import BucketTask, Making, Run
+    from eoctl.engine.rebuild_task import BucketTask, Making
     from eoctl.stores.state import folder as state_folder
-    from eoctl.stores.state.runs import write_run
+    from eoctl.stores.state.runs import Run, plan_merge, write_run
     from spark_jobs.rebuild import _work
 
     run = write_run(LocalFolder(tmp_path), "t-0", [])
-    task = BucketTask("t", 0, (Run(run.path),), 0, 1, {}, Making("plain", {}, str(tmp_path)))
+    plan = plan_merge(LocalFolder(tmp_path), "t-0", [Run(run)])
+    task = BucketTask("t", 0, plan, 0, 1, {}, Making("plain", {}, str(tmp_path)))
     work = _work([task], str(tmp_path), executors.EndedTasks(None))
     work(0)
     found = state_folder.Attempts(LocalFolder(tmp_path)).find(task.key())

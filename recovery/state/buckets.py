@@ -1,0 +1,81 @@
+"""Plan the merge of a partition's runs: its buckets, its order, its requests to object storage.
+
+Each bucket reads its slice of each run. A slice is one request, so requests grow as the runs times
+the buckets, and buckets are as large as slices allow: a merge's memory does not depend on them.
+"""
+
+from collections.abc import Sequence
+
+SECTION_BYTES = 2 << 20  # of a run, at least: a slice begins and ends with a section
+READ_BYTES = 8 << 20  # of one request
+PART_BYTES = 16 << 20  # of one request, of a file that is being written; S3 takes 10,000 parts
+_SLICES = 46  # of this size in a task's memory: with one more section, a slice is one request
+_SMALL = 8  # as many of the smallest buckets in a task's memory
+
+
+def buckets(sizes: Sequence[int], ranges: int, memory_bytes: int) -> int:
+    """Return into how many equal parts of all hashes runs of these sizes (bytes) are merged.
+
+    ranges: that left the runs, which is about the number of tasks that run side by side.
+    memory_bytes: of a task.
+
+    >>> buckets([246 << 20] * 416, 50, 256 << 20)  # 100 GiB of records that are never replaced
+    45
+    >>> buckets([3 << 20] * 31, 31, 256 << 20)
+    1
+    """
+    total = sum(sizes)
+    if not total:
+        return 1
+    small = max(1, memory_bytes // _SMALL)
+    wanted = max(_divided(total, memory_bytes), min(ranges, _divided(total, small)))
+    slice_bytes = max(1, memory_bytes // _SLICES)
+    return min(wanted, _divided(max(sizes), slice_bytes))
+
+
+def merges(runs: int, most: int) -> list[int]:
+    """Return how many runs each merge takes before the last one, in which at most `most` are left.
+
+    The smallest comes first, so that as few bytes as possible are written and read again.
+
+    >>> merges(100, 32)
+    [7, 32, 32]
+    >>> merges(32, 32)
+    []
+    """
+    full, rest = divmod(max(0, runs - most), most - 1)
+    return [rest + 1] * bool(rest) + [most] * full
+
+
+def requests(sizes: Sequence[int], into: int, most: int) -> int:
+    """Return how many requests the runs of a partition cost at most, and the state merged of them.
+
+    sizes: of the runs, in bytes. into: buckets. most: runs that are merged at once. The state is
+    taken as large as its runs.
+
+    >>> 100 * requests([246 << 20] * 416, 45, 32)  # 10 TiB in 100 partitions, all keys different
+    5293800
+    """
+    total = sum(sizes)
+    slices = sum(into * _reads(_divided(size, into)) for size in sizes)
+    again = 0
+    for runs in merges(len(sizes), most):
+        size = _divided(runs * total, into * len(sizes))
+        again += into * (writes(size) + _reads(size))
+    state = into * writes(_divided(total, into))
+    return sum(map(writes, sizes)) + slices + again + state
+
+
+def _reads(size: int) -> int:
+    """Return the requests that read so many bytes of a run, with the rest of their sections."""
+    return _divided(size + SECTION_BYTES, READ_BYTES)
+
+
+def writes(size: int, part_bytes: int = PART_BYTES) -> int:
+    """Return the requests that write a file: one, or its parts, a beginning and an end."""
+    parts = _divided(size, part_bytes)
+    return parts + 2 if parts > 1 else 1
+
+
+def _divided(size: int, by: int) -> int:
+    return -(-size // by)

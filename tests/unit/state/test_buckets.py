@@ -1,0 +1,110 @@
+"""The requests that a merge of runs makes to object storage, counted by a proxy."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from eoctl.engine.rebuild_task import BucketTask, Making, run_or_find, runs_at_once
+from eoctl.stores.object_storage import ObjectStorage
+from eoctl.stores.state import runs
+from eoctl.stores.storage import Storage
+from eoctl.stores.storage_address import storage_at
+from recovery.shared.cut import ranges
+from recovery.state import buckets
+from tests.object_store import Faulty, environment, make_bucket, s3_server
+from tests.unit.state.test_combine import Row, table
+
+ALSO = 3  # requests of a task: its row is looked for and kept, the plan of the merge is read
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with s3_server() as port:
+        make_bucket(port, "bucket")
+        yield port
+
+
+@pytest.fixture
+def lines(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The request lines that a proxy has seen; the storage is behind it."""
+    seen: list[str] = []
+
+    def count(line: str) -> None:
+        seen.append(line)
+
+    with closing(Faulty(server, count)) as proxy:
+        for name, value in environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        yield seen
+
+
+def filled(storage: Storage, number: int, rows: int) -> list[runs.Run]:
+    """Runs of different keys, which lz4 does not make smaller."""
+    parts: list[list[Row]] = [
+        [(part * rows + i, 0, uuid.uuid4().bytes, uuid.uuid4().bytes * 4) for i in range(rows)]
+        for part in range(number)
+    ]
+    return [runs.Run(runs.write_run(storage, "t-0", [table(part)])) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("number", "rows", "into", "read_bytes", "most"),
+    [(7, 300, 5, 8 << 20, 64), (9, 3000, 2, 64 << 10, 64), (20, 2000, 3, 128 << 10, 4)],
+)
+def test_requests_are_as_planned(
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    rows: int,
+    into: int,
+    read_bytes: int,
+    most: int,
+) -> None:
+    monkeypatch.setattr(ObjectStorage, "read_bytes", read_bytes)
+    monkeypatch.setattr(buckets, "READ_BYTES", read_bytes)
+    monkeypatch.setattr("eoctl.engine.rebuild_task.MOST_RUNS", most)
+    for module in (runs, buckets):
+        monkeypatch.setattr(module, "SECTION_BYTES", 64 << 10)
+    monkeypatch.setattr(runs, "GROUP_BYTES", 16 << 10)
+    storage = storage_at(f"s3://bucket/{uuid.uuid4().hex}")
+    made = filled(storage, number, rows)
+    plan = runs.plan_merge(storage, "t-0", made)
+    how = Making("plain", {}, storage.address)
+    tasks = [BucketTask("t", 0, plan, bucket, into, {}, how) for bucket in range(into)]
+    lines.clear()
+    before = storage.requests
+    done = [run_or_find(task) for task in tasks]
+    assert sum(row.digest_rows for row, _ in done) == number * rows
+    assert not [line for line in lines if line.startswith("HEAD")]
+    reads = [line for line in lines if re.match(r"GET .*/runs/t-0/", line)]
+    size = sum(run.file.size for run in made)
+    moved = size + number * into * (64 << 10)  # each slice with the rest of a section
+    assert number * into <= len(reads) <= number * into + moved // read_bytes
+    assert len(lines) == storage.requests - before
+    sizes = [run.file.size for run in made]
+    expected = buckets.requests(sizes, into, runs_at_once(storage)) - number  # which wrote the runs
+    removed = into * bool(buckets.merges(number, runs_at_once(storage)))
+    assert len(lines) <= expected + ALSO * into + removed
+    lines.clear()
+    assert [kept for _, kept in map(run_or_find, tasks)] == [True] * into
+    assert len(lines) == 2 * into  # each row, and each file for its hash
+
+
+def test_requests_of_ten_tebibytes() -> None:
+    """In 100 partitions, of 1 KiB records with different keys: nothing gets smaller by merging."""
+    partitions, memory = 100, 256 << 20
+    records = (10 << 40) // partitions // 1024
+    parts = ranges(0, records, 2 << 20)
+    each = (memory * 1024) // (1024 + 40)  # a spilt run: what rows need besides is not in it
+    sizes = [
+        min(each, (end - start) * 1024 - low)
+        for start, end in parts
+        for low in range(0, (end - start) * 1024, each)
+    ]
+    assert sum(sizes) == records * 1024
+    into = buckets.buckets(sizes, len(parts), memory)
+    one = buckets.requests(sizes, into, 32) + 2 * len(parts) + ALSO * into
+    assert 4_000_000 < partitions * one <= 6_000_000
