@@ -22,7 +22,7 @@ from recovery.answers import status_of
 from recovery.audit.audit_request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
-from spark_jobs.session import executors, job
+from spark_jobs.session import executors, job, slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ def reading(spark: "SparkSession", request: AuditRequest, tasks: int) -> Reading
     """Return how each of so many tasks reads: tasks that run at once share the rate."""
     if request.max_rate is None:
         return Reading(request.check_crc)
-    return Reading(request.check_crc, request.max_rate / executors.at_once(spark, tasks))
+    return Reading(request.check_crc, request.max_rate / slots.at_once(spark, tasks))
 
 
 class Unread:

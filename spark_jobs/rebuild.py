@@ -22,7 +22,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.stores import private
 from eoctl.stores.storage import LocalFolder, Storage
 from recovery.errors import Exit
-from spark_jobs.session import executors, job
+from spark_jobs.session import executors, job, slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class SparkEngine:
         from eoctl.engine.rebuild_task import sharing_rate
 
         self._check(min(PROBES, len(tasks)))
-        tasks = sharing_rate(tasks, executors.at_once(self._spark, len(tasks)))
+        tasks = sharing_rate(tasks, slots.at_once(self._spark, len(tasks)))
         progress_folder = None
         if isinstance(self._storage, LocalFolder):  # an object store would get a file a second
             progress_folder = self._storage.path / "runs" / f"progress-{uuid.uuid4().hex}"
@@ -81,6 +81,11 @@ class SparkEngine:
             row, kept, requests = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own
             self.counters.add(row, requests, kept=kept)
             yield row
+
+    def slots(self) -> int | None:
+        """Return how many tasks run at once; None if nobody knows."""
+        self._check(PROBES)  # by now executors have registered
+        return slots.task_slots(self._spark)
 
     def _check(self, tasks: int) -> None:
         """Check with one Spark job that workers write where this session reads."""
@@ -221,7 +226,7 @@ def work(
         rebuild_request = begin(request, lambda use: access.ask(use, read_only=True))
     storage = rebuild_request.how.storage
     engine = SparkEngine(spark, storage, progress)
-    manifest = rebuild(rebuild_request, access, engine, "spark")
+    manifest = rebuild(rebuild_request, access, engine, "spark", engine.slots)
     engine.counters.requests += storage.requests
     return {
         "manifest": storage.shown("manifest.json"),

@@ -30,7 +30,6 @@ from recovery.errors import RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.cut import Cut, CutJudgement, differences, judge, ranges
 from recovery.shared.digest import Digest
-from recovery.state.buckets import buckets
 from recovery.state.changelogs.changelog import ChangelogFormat
 from recovery.state.manifest import (
     Manifest,
@@ -42,6 +41,7 @@ from recovery.state.manifest import (
     of_several_replicas,
     whole,
 )
+from recovery.state.task_sizes import buckets, most_offsets
 from recovery.times import instant, rfc3339
 from recovery.values import Value, replace
 
@@ -55,7 +55,9 @@ class RebuildJob(Value):
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, if the format has one; it is added to the options. started_ms: when the first run of this
     request began. base: the folder of an earlier state to continue. fresh: the cut was made for
-    this run at the log's end, and everything below it is read.
+    this run at the log's end, and everything below it is read. log_bytes: of each partition's log
+    at its leader, by topic and number, where they may be seen. range_offsets: the most that a task
+    reads of each partition, likewise; decided by the first run, unless how.range_offsets is given.
     """
 
     cut: Cut
@@ -68,6 +70,8 @@ class RebuildJob(Value):
     notes: tuple[str, ...] = ()
     base: str | None = None
     fresh: bool = False
+    log_bytes: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    range_offsets: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
     def how_of(self, topic: str) -> Making:
         """Return how one changelog's state is made: its retention is among the options."""
@@ -94,8 +98,15 @@ class RebuildJob(Value):
         return cls(**fields)
 
 
-def rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: str) -> Manifest:
-    """Make the state and publish it. name: the engine's, for the manifest.
+def rebuild(
+    request: RebuildJob,
+    access: Access,
+    engine: RebuildEngine,
+    name: str,
+    slots: Callable[[], int | None] = lambda: None,
+) -> Manifest:
+    """Make the state and publish it. name: the engine's, for the manifest. slots: returns how many
+    of its tasks run at once, None if nobody knows.
 
     Raises RefusedError if the logs changed below the cut, or another rebuild is at work in the
     folder, and whatever tasks raise.
@@ -104,6 +115,9 @@ def rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: st
     with storage.held():
         state_folder.check_begun(storage, request.to_json())
         state_folder.sweep(storage)
+        if request.how.range_offsets is None and not request.range_offsets:
+            request = _with_ranges(request, slots())
+            storage.put(state_folder.REQUEST, request.to_json().encode("ascii"))
         return _rebuild(request, access, engine, name)
 
 
@@ -183,6 +197,20 @@ def _run(tasks: Mapping[str, Task], engine: RebuildEngine) -> list[TaskRow]:
     return [rows[key] for key in tasks]
 
 
+def _with_ranges(request: RebuildJob, slots: int | None) -> RebuildJob:
+    """Return the request with the size of its ranges: a later run of it has other slots."""
+    offsets, sizes = dict[TopicPartition, int](), dict[TopicPartition, int]()
+    for at, p in request.cut.by_partition().items():
+        offsets[at] = p.end - p.start
+        size = request.log_bytes.get(at.topic, {}).get(str(at.partition))
+        if size is not None:
+            sizes[at] = size * offsets[at] // max(1, p.high_watermark - p.start)
+    ranges_of: dict[str, dict[str, int]] = {}
+    for at, most in most_offsets(offsets, sizes, slots).items():
+        ranges_of.setdefault(at.topic, {})[str(at.partition)] = most
+    return replace(request, range_offsets=ranges_of)
+
+
 def _range_tasks(
     request: RebuildJob,
     access: Access,
@@ -195,7 +223,11 @@ def _range_tasks(
     """
     tasks: list[tuple[int, RangeTask]] = []
     for topic_partition, p in request.cut.by_partition().items():
-        most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
+        most = max(1, p.end - p.start)
+        if form.in_ranges:
+            given = request.how.range_offsets
+            topic, partition = topic_partition
+            most = given or request.range_offsets[topic][str(partition)]
         known = earlier.get(topic_partition)
         parts = ranges(known.end if known else p.start, p.end, most)
         for number, (start, end) in enumerate(parts):

@@ -13,6 +13,7 @@ from eoctl.engine.rebuild import RebuildJob
 from eoctl.engine.rebuild_task import Making
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs
+from eoctl.kafka.ask.log_dirs import log_sizes
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.stores.state import folder as state_folder
@@ -127,6 +128,7 @@ async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At
         base = None if why is not None else state_folder.opened(request.since)[0].address
         if why is not None:
             notes.append(f"everything was read, not only what came since: {why}")
+    sizes = await _log_bytes(cluster, cut) if request.how.range_offsets is None else {}
     return RebuildJob(
         base=base,
         cut=cut,
@@ -138,7 +140,18 @@ async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At
         epoch_per_transaction=cluster.transaction_version >= 2,
         notes=tuple(notes),
         fresh=not isinstance(at, Cut) and cut.instant is None and base is None,
+        log_bytes=sizes,
     )
+
+
+async def _log_bytes(cluster: Cluster, cut: Cut) -> dict[str, dict[str, int]]:
+    """Return the bytes of each partition's log, without those that may not be seen."""
+    described = (await cluster.metadata([t.topic for t in cut.topics])).topics.values()
+    sizes, _ = await log_sizes(cluster, [p for t in described for p in t.partitions])
+    found: dict[str, dict[str, int]] = {}
+    for at, size in sizes.items():
+        found.setdefault(at.topic, {})[str(at.partition)] = size
+    return found
 
 
 async def _why_full(

@@ -29,7 +29,7 @@ from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
-from recovery.state import buckets
+from recovery.state import task_sizes
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.latest import HASHES, Latest, latest_of_runs
 from recovery.values import Value, replace
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_BYTES = 256 << 20
-RANGE_OFFSETS = 20_000_000
 MOST_RUNS = 64  # merged at once
 AHEAD_BYTES = 256 << 20  # of all runs that are merged at once, read ahead
 
@@ -50,7 +49,8 @@ class Making(Value):
     """The way a state is made: the part that a command, its resolved request and each task share.
 
     output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
-    a second. range_offsets: a partition with more is read in ranges. memory_bytes: of records held
+    a second. range_offsets: a partition with more is read in ranges; None: as many as bytes and
+    tasks that run at once suggest, see RebuildJob. memory_bytes: of records held
     before they are spilt, and of runs that one task merges.
     """
 
@@ -59,7 +59,7 @@ class Making(Value):
     output: str
     check_crc: bool = True
     max_rate: float | None = None
-    range_offsets: int = RANGE_OFFSETS
+    range_offsets: int | None = None
     memory_bytes: int = MEMORY_BYTES
 
     @property
@@ -301,7 +301,7 @@ def _merged(
     Too many runs are first merged into fewer, so that memory does not grow with them.
     """
     left, made = list(runs), list[Run]()
-    for number in buckets.merges(len(left), runs_at_once(storage)):
+    for number in task_sizes.merges(len(left), runs_at_once(storage)):
         parts = _merged_at_once(form, storage, left[:number], low, behind)
         made.append(Run(write_run(storage, name, parts)))
         left = [*left[number:], made[-1]]

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from eoctl.stores.storage import PROBE, NewFile
 from recovery.errors import EoctlError, RefusedError, UnreachableError, UsageError
-from recovery.state import buckets
+from recovery.state import task_sizes
 
-PART_BYTES = buckets.PART_BYTES
+PART_BYTES = task_sizes.PART_BYTES
 READ_BYTES = 1 << 20  # of a file that is read at any position: footers are read on from there
 MOST_AT_ONCE = 1000  # names of one answer or, in S3, of one request
 RETRIES = 8
@@ -38,7 +38,7 @@ class ObjectStorage:
     """Objects below a prefix of a bucket."""
 
     exclusive = False
-    read_bytes = buckets.READ_BYTES
+    read_bytes = task_sizes.READ_BYTES
     _made: ClassVar[int] = 0
 
     def __init__(self, scheme: str, bucket: str, prefix: str) -> None:
@@ -318,7 +318,7 @@ class _NewObject(io.RawIOBase):
         return len(content)
 
     def finish(self, *, hashed: bool = True) -> tuple[int, str]:
-        _count(buckets.writes(self._written, PART_BYTES))
+        _count(task_sizes.writes(self._written, PART_BYTES))
         try:
             self._writer.close()
         except Exception:

@@ -272,7 +272,9 @@ def row_at(storage: Storage, staged: StagedFile, position: int) -> int:
     if not staged.rows:
         return 0
     rows_before = 0
-    for batch in pq.ParquetFile(storage.opened(staged.file)).iter_batches(columns=["position"]):
+    for batch in pq.ParquetFile(storage.opened(staged.file, staged.bytes)).iter_batches(
+        columns=["position"]
+    ):
         positions = batch.column(0).to_pylist()
         if positions[-1] >= position:
             return rows_before + bisect_left(positions, position)
@@ -286,13 +288,13 @@ def rows_from(storage: Storage, staged: StagedFile, start: int) -> Iterator[Row]
 
     where = storage.shown(staged.file)
     try:
-        digest = storage.sha256(staged.file)
+        digest = storage.sha256(staged.file, staged.bytes)
     except OSError as error:
         raise RefusedError(f"staged file is gone: {error.strerror}", where=where) from None
     if digest != staged.sha256:
         raise RefusedError("staged file is not what the manifest says", where=where)
     at = 0
-    for batch in pq.ParquetFile(storage.opened(staged.file)).iter_batches():
+    for batch in pq.ParquetFile(storage.opened(staged.file, staged.bytes)).iter_batches():
         if at + batch.num_rows > start:
             yield from _rows(batch.slice(max(0, start - at)))
         at += batch.num_rows

@@ -19,7 +19,7 @@ import msgspec
 from eoctl.stores.storage import NewFile, Storage
 from recovery.errors import RefusedError
 from recovery.formats.arrays import int64_values, one_chunk
-from recovery.state import buckets
+from recovery.state import task_sizes
 from recovery.state.latest import by_hash
 from recovery.values import Value
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RUNS, SUFFIX = "runs", ".run"
 GROUP_BYTES = 512 << 10
 WINDOW_BYTES = 32 << 20
-SECTION_BYTES = buckets.SECTION_BYTES
+SECTION_BYTES = task_sizes.SECTION_BYTES
 _HEADER = struct.Struct("<qII")  # lowest hash; bytes and CRC-32C of what follows
 _CRC = struct.Struct("<I")  # of the header
 _BEGIN = _HEADER.size + _CRC.size  # of a group

@@ -13,7 +13,7 @@ from eoctl.stores.state import runs
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.shared.cut import ranges
-from recovery.state import buckets
+from recovery.state import task_sizes
 from tests.object_store import Faulty, environment, make_bucket, s3_server
 from tests.unit.state.test_combine import Row, table
 
@@ -64,9 +64,9 @@ def test_requests_are_as_planned(
     most: int,
 ) -> None:
     monkeypatch.setattr(ObjectStorage, "read_bytes", read_bytes)
-    monkeypatch.setattr(buckets, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(task_sizes, "READ_BYTES", read_bytes)
     monkeypatch.setattr("eoctl.engine.rebuild_task.MOST_RUNS", most)
-    for module in (runs, buckets):
+    for module in (runs, task_sizes):
         monkeypatch.setattr(module, "SECTION_BYTES", 64 << 10)
     monkeypatch.setattr(runs, "GROUP_BYTES", 16 << 10)
     storage = storage_at(f"s3://bucket/{uuid.uuid4().hex}")
@@ -85,9 +85,10 @@ def test_requests_are_as_planned(
     assert number * into <= len(reads) <= number * into + moved // read_bytes
     assert len(lines) == storage.requests - before
     sizes = [run.file.size for run in made]
-    expected = buckets.requests(sizes, into, runs_at_once(storage)) - number  # which wrote the runs
-    removed = into * bool(buckets.merges(number, runs_at_once(storage)))
-    assert len(lines) <= expected + ALSO * into + removed
+    at_once = runs_at_once(storage)
+    most_lines = task_sizes.requests(sizes, into, at_once) - number  # which wrote the runs
+    removed = into * bool(task_sizes.merges(number, at_once))
+    assert len(lines) <= most_lines + ALSO * into + removed
     lines.clear()
     assert [kept for _, kept in map(run_or_find, tasks)] == [True] * into
     assert len(lines) == 2 * into  # each row, and each file for its hash
@@ -105,6 +106,6 @@ def test_requests_of_ten_tebibytes() -> None:
         for low in range(0, (end - start) * 1024, each)
     ]
     assert sum(sizes) == records * 1024
-    into = buckets.buckets(sizes, len(parts), memory)
-    one = buckets.requests(sizes, into, 32) + 2 * len(parts) + ALSO * into
+    into = task_sizes.buckets(sizes, len(parts), memory)
+    one = task_sizes.requests(sizes, into, 32) + 2 * len(parts) + ALSO * into
     assert 4_000_000 < partitions * one <= 6_000_000

@@ -1,16 +1,54 @@
-"""Plan the merge of a partition's runs: its buckets, its order, its requests to object storage.
+"""Decide how much each task of a rebuild does, and what that costs in requests to object storage.
 
-Each bucket reads its slice of each run. A slice is one request, so requests grow as the runs times
-the buckets, and buckets are as large as slices allow: a merge's memory does not depend on them.
+A partition that is large for the tasks that run at once is read in ranges, which leave runs. Runs
+are merged in buckets, each of which reads its slice of each run. A slice is one request, so
+requests grow as the runs times the buckets, and buckets are as large as slices allow: a merge's
+memory does not depend on them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from recovery.facts import TopicPartition
+
+RANGE_BYTES, LEAST_RANGE_BYTES = 4 << 30, 1 << 30  # a smaller one costs more than it saves
+RANGE_OFFSETS, LEAST_RANGE_OFFSETS = 20_000_000, 5_000_000  # where bytes are not known
+_RANGES = 2  # for each task that runs at once: they do not all take equally long
 SECTION_BYTES = 2 << 20  # of a run, at least: a slice begins and ends with a section
 READ_BYTES = 8 << 20  # of one request
 PART_BYTES = 16 << 20  # of one request, of a file that is being written; S3 takes 10,000 parts
 _SLICES = 46  # of this size in a task's memory: with one more section, a slice is one request
 _SMALL = 8  # as many of the smallest buckets in a task's memory
+
+
+def most_offsets(
+    offsets: Mapping[TopicPartition, int],
+    sizes: Mapping[TopicPartition, int],
+    slots: int | None,
+) -> dict[TopicPartition, int]:
+    """Return how many offsets of each partition one task reads.
+
+    offsets: that are read of each partition; sizes: their bytes, where they are known. slots: how
+    many tasks run at once; None if nobody knows, and then ranges are small.
+
+    >>> at = TopicPartition("t", 0)
+    >>> [most_offsets({at: 10**9}, {at: 100 << 30}, slots)[at] for slots in (4, 40, 400, None)]
+    [40000000, 12500000, 10000000, 10000000]
+    >>> most_offsets({at: 10**9}, {}, 40)[at]
+    12500000
+    """
+    total = sum(sizes.values())
+    whole = sum(offsets.values())
+    most_bytes, most = (
+        min(high, max(low, _divided(of_all, _RANGES * slots))) if slots else low
+        for of_all, low, high in (
+            (total, LEAST_RANGE_BYTES, RANGE_BYTES),
+            (whole, LEAST_RANGE_OFFSETS, RANGE_OFFSETS),
+        )
+    )
+    return {
+        at: max(1, _divided(number * most_bytes, sizes[at])) if sizes.get(at) else most
+        for at, number in offsets.items()
+    }
 
 
 def buckets(sizes: Sequence[int], ranges: int, memory_bytes: int) -> int:
