@@ -22,7 +22,8 @@ from recovery.answers import status_of
 from recovery.audit.audit_request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
-from spark_jobs.session import executors, job, slots
+from spark_jobs.session import executors, slots
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +51,7 @@ class StageProgress:
     """The stage of a job, and how far that stage has come."""
 
     def __init__(
-        self, spark: "SparkSession", progress: job.JobProgress, request: AuditRequest, stages: int
+        self, spark: "SparkSession", progress: JobProgress, request: AuditRequest, stages: int
     ) -> None:
         self._spark, self._progress = spark, progress
         self._offsets, self._stages = request.offsets, stages

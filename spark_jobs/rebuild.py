@@ -23,6 +23,7 @@ from eoctl.stores import private
 from eoctl.stores.storage import LocalFolder, Storage
 from recovery.errors import Exit
 from spark_jobs.session import executors, job, slots
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,12 +43,13 @@ class SparkEngine:
     """
 
     def __init__(
-        self, spark: "SparkSession", storage: Storage, progress: job.JobProgress | None = None
+        self, spark: "SparkSession", storage: Storage, progress: JobProgress | None = None
     ) -> None:
         self._spark = spark
         self._storage = storage
         self._progress = progress
         self._stages = 0
+        self._read: dict[str, Any] = {}  # the last report of a stage that has read
         self.counters = Counters()
 
     def __call__(self, tasks: "Sequence[Task]") -> "Iterator[TaskRow]":
@@ -62,7 +64,7 @@ class SparkEngine:
         ended = executors.EndedTasks(self._spark)
         self._stages += 1
         look = self._looking(tasks, progress_folder, ended)
-        began = look()
+        began, started = look(), time.monotonic()
         topics = sorted({task.topic for task in tasks})
         others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
         stage = f"stage {self._stages} of {began['stages_total']}"
@@ -74,13 +76,32 @@ class SparkEngine:
             len(tasks),
             f"eoctl state rebuild: {began['stage']} of {topics[0]}{others}, {stage}",
         )
-        if self._progress is not None:  # the files are gone when the result is published
-            last = {**look(), "stages_done": self._stages}
-            self._progress.watch({**last, "records": last["records_total"]}.copy)
-        for answer in answers:
-            row, kept, requests = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own
-            self.counters.add(row, requests, kept=kept)
-            yield row
+        before = self.counters.offsets
+        rows = [self._row(answer) for answer in answers]
+        read = (self.counters.offsets - before) / (time.monotonic() - started)
+        self._ended({**look(), "stages_done": self._stages, "records_per_second": round(read, 1)})
+        yield from rows
+
+    def _row(self, answer: str) -> "TaskRow":
+        row, kept, requests = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own
+        self.counters.add(row, requests, kept=kept)
+        return row  # type: ignore[no-any-return]
+
+    def _ended(self, last: dict[str, Any]) -> None:
+        """Report the end of a stage: the tasks' files are gone when the result is published."""
+        last["records"] = last["records_total"]
+        if last["records"] is None:
+            last["records_per_second"] = None
+        else:
+            self._read = last
+        if self._progress is not None:
+            self._progress.watch(last.copy)
+
+    def end(self) -> None:
+        """Report what was read, and at which pace, once the state is published."""
+        if self._progress is not None and self._read:
+            done = {"stage": "published", "stages_done": self._stages}
+            self._progress.watch({**self._read, **done}.copy)
 
     def slots(self) -> int | None:
         """Return how many tasks run at once; None if nobody knows."""
@@ -212,7 +233,7 @@ def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
 
 
 def work(
-    spark: "SparkSession", rebuild_job: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", rebuild_job: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job: rebuild, publish, return where. An exported job's request is resolved here."""
     from eoctl.engine.rebuild import RebuildJob, rebuild
@@ -227,6 +248,7 @@ def work(
     storage = rebuild_request.how.storage
     engine = SparkEngine(spark, storage, progress)
     manifest = rebuild(rebuild_request, access, engine, "spark", engine.slots)
+    engine.end()
     engine.counters.requests += storage.requests
     return {
         "manifest": storage.shown("manifest.json"),

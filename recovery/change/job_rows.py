@@ -14,7 +14,8 @@ class JobRow(Row):
     """One recovery job launched from here.
 
     lost: it has no end and its process is gone. records, bytes, stages: as last reported; null
-    where nothing was. eta_seconds: by the pace so far, null once ended. application_id, ui: Spark's
+    where nothing was. records_per_second: of the stage that reads, up to the last report or its
+    end. eta_seconds: by the pace so far, null once ended. application_id, ui: Spark's
     name of the application that does the work, and the address of its pages while it runs.
     """
 
@@ -47,6 +48,7 @@ class JobRow(Row):
     ui: str | None = None
     reported: Timestamp
     result: dict[str, Any]
+    records_per_second: float | None = None
 
     @property
     def mark(self) -> str | None:

@@ -39,7 +39,8 @@ from recovery.shared.offset_bounds import parse_bound
 from recovery.shared.record_ids import parse_record_id
 from recovery.values import replace
 from spark_jobs import audits
-from spark_jobs.session import executors, job
+from spark_jobs.session import executors
+from spark_jobs.session.progress import JobProgress
 from tests.kafka.audit_faults import (
     PAIR,
     THREE,
@@ -102,7 +103,7 @@ def by_spark(
     work = importlib.import_module(f"spark_jobs.{audit.job}").work
     access = Access({"bootstrap.servers": lab.bootstrap_servers})
     found: dict[str, Any] = json.loads(
-        json.dumps(work(spark, request, access, job.JobProgress(None)))
+        json.dumps(work(spark, request, access, JobProgress(None)))
     )
     return found
 

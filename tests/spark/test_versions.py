@@ -45,7 +45,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from eoctl.kafka.connection.access import Access
 from spark_jobs import checkpoint_state
-from spark_jobs.session.job import JobProgress
+from spark_jobs.session.progress import JobProgress
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 spark = spark.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 folder = Path(sys.argv[2])
