@@ -126,11 +126,10 @@ def _run(
     spark = session(spec_values.get("spark") or {})
     signal.signal(signal.SIGTERM, _cancel)
     progress.of(spark)
-    progress.start()
     try:
-        return _beside(lambda: work(spark, request, access, progress))
+        with progress:
+            return _beside(lambda: work(spark, request, access, progress))
     finally:
-        progress.stop()
         stop(spark)
         forget_code()
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from eoctl.stores.job_folders import JobFolder
 from recovery.plurals import counted
@@ -67,7 +67,7 @@ class Console:
 
 
 class JobProgress:
-    """Reports the job's progress once a second, in a thread, from `look`.
+    """Reports the job's progress once a second, in a thread, from `look`, within a `with`.
 
     folder: None reports to the console.
     """
@@ -81,10 +81,11 @@ class JobProgress:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eoctl-progress", daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop after a last report."""
         self._ended.set()
         self._thread.join(5)

@@ -102,9 +102,7 @@ def by_spark(
     request = json.loads(json.dumps(audit.request(asked, reading).model_dump(mode="json")))
     work = importlib.import_module(f"spark_jobs.{audit.job}").work
     access = Access({"bootstrap.servers": lab.bootstrap_servers})
-    found: dict[str, Any] = json.loads(
-        json.dumps(work(spark, request, access, JobProgress(None)))
-    )
+    found: dict[str, Any] = json.loads(json.dumps(work(spark, request, access, JobProgress(None))))
     return found
 
 
