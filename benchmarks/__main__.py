@@ -26,6 +26,7 @@ CLAIMS = (
     "spark_rebuild",
     "spark_scale",
     "spark_driver",
+    "spark_plain",
     "audit_sequences",
     "tui",
 )

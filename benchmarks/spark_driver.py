@@ -55,7 +55,7 @@ class Driver:
         python, jvm = (seconds / self.tasks * 1000 for seconds in (self.python, self.jvm))
         return [
             f"rebuild on Spark, {self.tasks:,} tasks that have nothing to do: the driver's part",
-            f"  CPU of a task: {python:.2f} ms Python, {jvm:.2f} ms JVM   goal: {GOAL_MS} ms in all",
+            f"  CPU of a task: {python:.2f} ms Python, {jvm:.2f} ms JVM   goal: {GOAL_MS} ms",
             f"  {self.requests / self.tasks:.3f} requests a task   goal: at most {GOAL_REQUESTS}",
         ]
 
