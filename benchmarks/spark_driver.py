@@ -26,7 +26,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import REQUEST, TASKS, TaskRow
 from eoctl.stores.state.runs import RunFile
-from recovery.facts import PartitionFacts
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.cut import Cut, CutJudgement, CutPartition, CutTopic
 from tests.object_store import environment, make_bucket, s3_server
 from tests.spark.starting import standalone_cluster
@@ -149,7 +149,9 @@ def row_of(partition: int, **fields: Any) -> TaskRow:
     return TaskRow(topic="log", partition=partition, **(usual | fields))
 
 
-async def unchanged(request: RebuildJob, *_: object) -> Any:
+async def unchanged(
+    request: RebuildJob, access: Access, by_partition: object, earlier: object
+) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
     """Return what `rebuild._look_again` says of logs that nobody has changed."""
     logs = {
         at: PartitionFacts(*at, log_start_offset=0, last_stable_offset=p.end, high_watermark=p.end)

@@ -39,8 +39,8 @@ def plain(spark: "SparkSession", cut: Path, output: Path) -> None:
     """The rebuild that a user of Spark would write."""
     from pyspark.sql.functions import max_by, struct
 
-    log = spark.read.format("eoctl-kafka").option("cut", str(cut))
-    log = log.option("columns", "key,value,partition,offset,timestamp").load()
+    source = spark.read.format("eoctl-kafka").option("cut", str(cut))
+    log = source.option("columns", "key,value,partition,offset,timestamp").load()
     record = struct("offset", "timestamp", "value")
     last = log.groupBy("partition", "key").agg(max_by(record, "offset").alias("r"))
     live = last.select("partition", "r.offset", "r.timestamp", "key", "r.value")
