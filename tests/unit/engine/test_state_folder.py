@@ -83,6 +83,31 @@ def test_tasks_side_by_side_read_different_partitions(tmp_path: Path) -> None:
         assert len(ranges) > 1
 
 
+@pytest.mark.parametrize(
+    ("gib", "slots", "expected"),
+    [((9, 4), 3, 5 + 2), ((9, 4), 100, 9 + 4), ((9, 4), None, 9 + 4), ((1, 1), 2, 2), ((), 1, 2)],
+)
+def test_ranges_follow_bytes_and_slots_and_stay(
+    tmp_path: Path, gib: tuple[int, ...], slots: int | None, expected: int
+) -> None:
+    """A later run, on another machine, has the ranges of the first: what that finished counts."""
+    asked: list[set[str]] = []
+
+    def engine(tasks: Sequence[Task]) -> Iterable[TaskRow]:
+        asked.append({task.key() for task in tasks})
+        raise RefusedError("enough was seen")
+
+    folder = LocalFolder(tmp_path / "state")
+    sizes = {"log": {str(p): size << 30 for p, size in enumerate(gib)}}
+    wanted = replace(request(folder.path), cut=cut(10_000, 10_000), log_bytes=sizes)
+    for run in (lambda: slots, lambda: 1):
+        with pytest.raises(RefusedError, match="enough was seen"):
+            rebuild.rebuild(wanted, Access({}), engine, "local", run)
+        wanted = RebuildJob.from_json(folder.get("request.json").decode())
+    assert len(asked[0]) == expected
+    assert asked[0] == asked[1]
+
+
 def test_only_one_works_in_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "state"
     text = request(folder).to_json()
