@@ -24,7 +24,8 @@ from eoctl.kafka.read import cut_offsets, positions
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
-from eoctl.stores.state.runs import Run, plan_merge
+from eoctl.stores.state.runs import Run, damaged, plan_merge
+from eoctl.stores.storage import Storage
 from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
@@ -113,7 +114,8 @@ def rebuild(
     """
     storage = request.how.storage
     with storage.held():
-        state_folder.check_begun(storage, request.to_json())
+        begun = RebuildJob.from_json(state_folder.check_begun(storage, request.to_json()))
+        request = replace(request, range_offsets=begun.range_offsets)
         state_folder.sweep(storage)
         if request.how.range_offsets is None and not request.range_offsets:
             request = _with_ranges(request, slots())
@@ -129,6 +131,8 @@ def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: s
     earlier = base.by_partition() if base else {}
     by_partition = _by_partition(_run(_range_tasks(request, access, form, earlier), engine))
     combined = _by_partition(_run(_bucket_tasks(request, by_partition, form), engine))
+    for at, merged_rows in combined.items():
+        _check_merged(storage, by_partition[at], merged_rows)
     judged, logs = asyncio.run(_look_again(request, access, by_partition, earlier))
     partitions = []
     notes = list(request.notes)
@@ -203,7 +207,8 @@ def _with_ranges(request: RebuildJob, slots: int | None) -> RebuildJob:
     for at, p in request.cut.by_partition().items():
         offsets[at] = p.end - p.start
         size = request.log_bytes.get(at.topic, {}).get(str(at.partition))
-        if size is not None:
+        tiered = (request.configs.get(at.topic) or {}).get("remote.storage.enable") == "true"
+        if size is not None and not tiered:  # else it is only of what the leader still holds
             sizes[at] = size * offsets[at] // max(1, p.high_watermark - p.start)
     ranges_of: dict[str, dict[str, int]] = {}
     for at, most in most_offsets(offsets, sizes, slots).items():
@@ -268,7 +273,12 @@ def _bucket_tasks(
             continue
         runs, seen = list(_runs(form, rows)), _summary_of(form, rows)
         plan = plan_merge(request.how.storage, f"{topic}-{partition}", runs)
-        into = buckets([run.file.size for run in runs], len(rows), request.how.memory_bytes)
+        into = buckets(
+            [run.file.size for run in runs],
+            len(rows),
+            request.how.memory_bytes,
+            by_request=not request.how.storage.exclusive,
+        )
         for bucket in range(into):
             task = BucketTask(
                 topic=topic,
@@ -281,6 +291,16 @@ def _bucket_tasks(
             )
             by_key[task.key()] = task
     return by_key
+
+
+def _check_merged(storage: Storage, rows: Sequence[TaskRow], combined: Sequence[TaskRow]) -> None:
+    """Raise RefusedError unless the buckets have read each row of each run once."""
+    runs = [run for row in rows for run in row.runs]
+    if any(len(row.merged) != len(runs) for row in combined):
+        raise RefusedError("the engine returned a row of other runs", where=storage.address)
+    for number, run in enumerate(runs):
+        if sum(row.merged[number] for row in combined) != run.rows:
+            raise damaged(storage, run.path)
 
 
 def _runs(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Iterator[Run]:

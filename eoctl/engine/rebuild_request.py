@@ -5,6 +5,7 @@ and resolves it whenever a scheduler runs the job.
 """
 
 import json
+import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ SETTINGS = (
     "segment.ms",
     "segment.bytes",
     "message.timestamp.type",
+    "remote.storage.enable",
 )
 
 Ask = Callable[[Callable[[Cluster], Coroutine[Any, Any, RebuildJob]]], RebuildJob]
@@ -132,7 +134,7 @@ async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At
     return RebuildJob(
         base=base,
         cut=cut,
-        how=replace(request.how, output=request.how.storage.address),
+        how=replace(request.how, output=request.how.storage.address, token=uuid.uuid4().hex),
         started_ms=now_ms(),
         configs={t: configs_now.get(t) for t in topics},
         retention=retention,

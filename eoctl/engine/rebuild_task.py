@@ -24,7 +24,15 @@ from eoctl.kafka.read.chunks import Givers, Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.state.files import StateFile, StateWriter, read_rows
 from eoctl.stores.state.folder import Attempts, TaskRow
-from eoctl.stores.state.runs import Run, RunFile, RunReader, planned, windows, write_run
+from eoctl.stores.state.runs import (
+    Run,
+    RunFile,
+    RunReader,
+    damaged,
+    planned,
+    windows,
+    write_run,
+)
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.audit.range_counts import RangeCounts
@@ -50,8 +58,9 @@ class Making(Value):
 
     output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
     a second. range_offsets: a partition with more is read in ranges; None: as many as bytes and
-    tasks that run at once suggest, see RebuildJob. memory_bytes: of records held
-    before they are spilt, and of runs that one task merges.
+    tasks that run at once suggest, see RebuildJob. memory_bytes: of records held before they are
+    spilt, and of runs that one task merges. token: of the request that was begun; what a task of
+    another one, or of one before --clean, has done is not its.
     """
 
     format: str
@@ -61,6 +70,7 @@ class Making(Value):
     max_rate: float | None = None
     range_offsets: int | None = None
     memory_bytes: int = MEMORY_BYTES
+    token: str = ""
 
     @property
     def storage(self) -> Storage:
@@ -94,6 +104,10 @@ class RangeTask(Value):
         """Return this task's name among the tasks of its rebuild; its row has the same key."""
         return f"{self.topic}-{self.partition}-range-{self.start}-{self.end}"
 
+    def token(self) -> str:
+        """Return what a row must have to be this task's."""
+        return self.how.token
+
 
 class BucketTask(Value):
     """The keys of a partition's runs in part `bucket` of all hashes in `buckets` equal parts.
@@ -112,6 +126,10 @@ class BucketTask(Value):
     def key(self) -> str:
         """Return this task's name, as RangeTask.key does."""
         return f"{self.topic}-{self.partition}-bucket-{self.bucket}-of-{self.buckets}"
+
+    def token(self) -> str:
+        """Return what a row must have, as RangeTask.token does: other runs are another task."""
+        return f"{self.how.token} {self.plan}"
 
 
 Task = RangeTask | BucketTask
@@ -139,10 +157,10 @@ def run_or_find(task: Task, progress: TaskProgress | None = None) -> tuple[TaskR
     So what is finished is verified by tasks, side by side. Raises what `run_task` does.
     """
     attempts = Attempts(task.how.storage)
-    row = attempts.find(task.key())
+    row = attempts.find(task.key(), task.token())
     if row is not None:
         return row, True
-    row = run_task(task, progress)
+    row = replace(run_task(task, progress), token=task.token())
     attempts.keep(task.key(), row)
     return row, False
 
@@ -193,7 +211,7 @@ class _Range:
             if self._runs:
                 self._latest.spill()
                 runs = [Run(run) for run in self._runs]
-                parts = _merged(self._form, self._storage, task.key(), runs, 0, HASHES)
+                parts = _merged(self._form, self._storage, task.key(), runs, 0, HASHES, {})
             else:
                 parts = iter([self._latest.table()])
             files, digest, expired = _finish(
@@ -268,7 +286,8 @@ class _Range:
 def _combine(task: BucketTask, form: ChangelogFormat) -> TaskRow:
     storage = task.how.storage
     low, behind = (HASHES * n // task.buckets for n in (task.bucket, task.bucket + 1))
-    parts = _merged(form, storage, task.key(), planned(storage, task.plan), low, behind)
+    runs, read = planned(storage, task.plan), dict[str, int]()
+    parts = _merged(form, storage, task.key(), runs, low, behind, read)
     files, digest, expired = _finish(form, storage, task.topic, task.partition, parts, task.seen)
     return TaskRow(
         topic=task.topic,
@@ -290,22 +309,34 @@ def _combine(task: BucketTask, form: ChangelogFormat) -> TaskRow:
         last_read_ms=None,
         peak_bytes=peak_bytes(),
         versions=versions(),
+        merged=tuple(read[run.file.path] for run in runs),
     )
 
 
 def _merged(
-    form: ChangelogFormat, storage: Storage, name: str, runs: Sequence[Run], low: int, behind: int
+    form: ChangelogFormat,
+    storage: Storage,
+    name: str,
+    runs: Sequence[Run],
+    low: int,
+    behind: int,
+    read: dict[str, int],
 ) -> Iterator["pa.Table"]:
     """Yield the last record of each identity with a hash in [low, behind), some hashes at a time.
 
-    Too many runs are first merged into fewer, so that memory does not grow with them.
+    Too many runs are first merged into fewer, so that memory does not grow with them. read: filled
+    with the rows read of each run, by its path. Raises RefusedError if a run is damaged, or is
+    wholly in [low, behind) and has not all of its rows.
     """
     left, made = list(runs), list[Run]()
     for number in task_sizes.merges(len(left), runs_at_once(storage)):
-        parts = _merged_at_once(form, storage, left[:number], low, behind)
+        parts = _merged_at_once(form, storage, left[:number], low, behind, read)
         made.append(Run(write_run(storage, name, parts)))
         left = [*left[number:], made[-1]]
-    yield from _merged_at_once(form, storage, left, low, behind)
+    yield from _merged_at_once(form, storage, left, low, behind, read)
+    for file in (run.file for run in (made if behind - low < HASHES else (*runs, *made))):
+        if read[file.path] != file.rows:
+            raise damaged(storage, file.path)
     storage.delete(run.file.path for run in made)
 
 
@@ -315,7 +346,12 @@ def runs_at_once(storage: Storage) -> int:
 
 
 def _merged_at_once(
-    form: ChangelogFormat, storage: Storage, runs: Sequence[Run], low: int, behind: int
+    form: ChangelogFormat,
+    storage: Storage,
+    runs: Sequence[Run],
+    low: int,
+    behind: int,
+    read: dict[str, int],
 ) -> Iterator["pa.Table"]:
     readers = [RunReader(storage, run.file, low, behind) for run in runs]
     for edge in windows(readers, low, behind):
@@ -327,6 +363,7 @@ def _merged_at_once(
                 for table in reader.below(edge)
             ],
         )
+    read.update((run.file.path, reader.rows) for run, reader in zip(runs, readers, strict=True))
 
 
 def _kept_after(form: ChangelogFormat, rows: "pa.Table", before: Mapping[str, Any]) -> "pa.Table":

@@ -18,6 +18,7 @@ READ_BYTES = 8 << 20  # of one request
 PART_BYTES = 16 << 20  # of one request, of a file that is being written; S3 takes 10,000 parts
 _SLICES = 46  # of this size in a task's memory: with one more section, a slice is one request
 _SMALL = 8  # as many of the smallest buckets in a task's memory
+_MOST = 16  # of a task's memory in a bucket, whatever slices are then: it is not to take hours
 
 
 def most_offsets(
@@ -28,11 +29,12 @@ def most_offsets(
     """Return how many offsets of each partition one task reads.
 
     offsets: that are read of each partition; sizes: their bytes, where they are known. slots: how
-    many tasks run at once; None if nobody knows, and then ranges are small.
+    many tasks run at once; None if nobody knows, and then ranges are small. A log's size may leave
+    out what is below its leader's disk, so no range has more than RANGE_OFFSETS.
 
     >>> at = TopicPartition("t", 0)
     >>> [most_offsets({at: 10**9}, {at: 100 << 30}, slots)[at] for slots in (4, 40, 400, None)]
-    [40000000, 12500000, 10000000, 10000000]
+    [20000000, 12500000, 10000000, 10000000]
     >>> most_offsets({at: 10**9}, {}, 40)[at]
     12500000
     """
@@ -46,29 +48,37 @@ def most_offsets(
         )
     )
     return {
-        at: max(1, _divided(number * most_bytes, sizes[at])) if sizes.get(at) else most
+        at: max(1, min(_divided(number * most_bytes, sizes[at]), RANGE_OFFSETS))
+        if sizes.get(at)
+        else most
         for at, number in offsets.items()
     }
 
 
-def buckets(sizes: Sequence[int], ranges: int, memory_bytes: int) -> int:
+def buckets(sizes: Sequence[int], ranges: int, memory_bytes: int, *, by_request: bool) -> int:
     """Return into how many equal parts of all hashes runs of these sizes (bytes) are merged.
 
     ranges: that left the runs, which is about the number of tasks that run side by side.
-    memory_bytes: of a task.
+    memory_bytes: of a task. by_request: each slice of a run costs a request.
 
-    >>> buckets([246 << 20] * 416, 50, 256 << 20)  # 100 GiB of records that are never replaced
-    45
-    >>> buckets([3 << 20] * 31, 31, 256 << 20)
-    1
+    >>> memory = 256 << 20
+    >>> at_most = [246 << 20] * 416  # 100 GiB of records that are never replaced
+    >>> [buckets(at_most, 50, memory, by_request=each) for each in (True, False)]
+    [45, 400]
+    >>> [buckets([3 << 20] * 31, 31, memory, by_request=each) for each in (True, False)]
+    [1, 3]
+    >>> buckets([5 << 20] * 1000, 1000, memory, by_request=True)
+    2
     """
     total = sum(sizes)
     if not total:
         return 1
     small = max(1, memory_bytes // _SMALL)
     wanted = max(_divided(total, memory_bytes), min(ranges, _divided(total, small)))
-    slice_bytes = max(1, memory_bytes // _SLICES)
-    return min(wanted, _divided(max(sizes), slice_bytes))
+    if not by_request:
+        return wanted
+    slices = _divided(max(sizes), max(1, memory_bytes // _SLICES))
+    return min(wanted, max(slices, _divided(total, _MOST * memory_bytes)))
 
 
 def merges(runs: int, most: int) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from eoctl.stores.state.files import DATA, StateFile, check_file
 from eoctl.stores.state.runs import RUNS, SUFFIX, RunFile
+from eoctl.stores.state.sealed import sealed, unsealed
 from eoctl.stores.storage import LOCK, PROBE, Storage
 from eoctl.stores.storage_address import storage_and_name
 from recovery.errors import EoctlError, RefusedError, UsageError
@@ -35,7 +36,8 @@ class TaskRow(HasPartition, Value):
     in parts, and then there are no files. seen: what the format remembers. producers: the last
     transaction of each producer, see RangeCounts. last_read_ms: when the last byte had come.
     peak_bytes: most memory the process had. brokers: those that gave a range's records;
-    bytes_by_followers: of bytes_read, what did not come from the leader.
+    bytes_by_followers: of bytes_read, what did not come from the leader. token: the task's. merged:
+    of a BucketTask, the rows that it has read of each run of its plan.
     """
 
     topic: str
@@ -59,6 +61,8 @@ class TaskRow(HasPartition, Value):
     versions: Mapping[str, str]
     brokers: tuple[int, ...] = ()
     bytes_by_followers: int = 0
+    token: str = ""
+    merged: tuple[int, ...] = ()
 
     def key(self) -> str:
         """Return the task's key."""
@@ -74,10 +78,13 @@ class Attempts:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def find(self, key: str) -> TaskRow | None:
-        """Return the row of an earlier run; None if there is none, or one of its files is gone."""
+    def find(self, key: str, token: str) -> TaskRow | None:
+        """Return the row of an earlier run of a task; None if there is none, or it has changed, or
+        one of its files is gone. token: what the task had; another request's row is not found."""
         try:
-            row = _row(json.loads(self._storage.get(f"{TASKS}/{key}.json")))
+            row = _row(unsealed(self._storage.get(f"{TASKS}/{key}.json")))
+            if (row.key(), row.token) != (key, token):
+                return None
             for file in row.files:
                 check_file(self._storage, file)
         except (OSError, ValueError, TypeError, KeyError, RefusedError):
@@ -87,15 +94,15 @@ class Attempts:
 
     def keep(self, key: str, row: TaskRow) -> None:
         """Record the task as done."""
-        self._storage.put(f"{TASKS}/{key}.json", json.dumps(row.as_dict()).encode("ascii"))
+        self._storage.put(f"{TASKS}/{key}.json", sealed(row.as_dict()))
 
 
 def _row(fields: dict[str, Any]) -> TaskRow:
     """Return the row that `keep` has written. Raises TypeError, KeyError."""
     files = tuple(StateFile(**f) for f in fields.pop("files"))
     runs = tuple(RunFile(**f) for f in fields.pop("runs"))
-    brokers = tuple(fields.pop("brokers", ()))
-    return TaskRow(**fields, files=files, runs=runs, brokers=brokers)
+    brokers, merged = tuple(fields.pop("brokers")), tuple(fields.pop("merged"))
+    return TaskRow(**fields, files=files, runs=runs, brokers=brokers, merged=merged)
 
 
 def _published(storage: Storage) -> RefusedError:
@@ -138,11 +145,19 @@ def begin(storage: Storage, request: str, left: str | None) -> None:
             raise _another(storage)
 
 
-def check_begun(storage: Storage, request: str) -> None:
-    """Raise RefusedError if another request was begun last, or the state is already published."""
+def check_begun(storage: Storage, request: str) -> str:
+    """Return the request as it was begun; one of its runs may have added its ranges to it.
+
+    Raises RefusedError if another request was begun last, or the state is already published.
+    """
     begun = unfinished(storage)
-    if begun is not None and json.loads(begun) != json.loads(request):
+    if begun is not None and _without_ranges(begun) != _without_ranges(request):
         raise _another(storage)
+    return request if begun is None else begun
+
+
+def _without_ranges(request: str) -> dict[str, Any]:
+    return {**json.loads(request), "range_offsets": None}
 
 
 def _another(storage: Storage) -> RefusedError:

@@ -8,7 +8,7 @@ read, and a file that is deleted soon needs no SHA-256.
 """
 
 import base64
-import json
+import hashlib
 import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from eoctl.stores.state.sealed import sealed, unsealed
 from eoctl.stores.storage import NewFile, Storage
 from recovery.errors import RefusedError
 from recovery.formats.arrays import int64_values, one_chunk
@@ -40,7 +41,8 @@ _BEGIN = _HEADER.size + _CRC.size  # of a group
 class RunFile(Value):
     """A run. path: its name in the state's storage. size: bytes; memory: bytes when it is read.
 
-    index: base64 of two int64 for each section: its lowest hash, and where it begins.
+    index: base64 of two int64 for each section: its lowest hash, and where it begins. Nothing in
+    the run proves it: who merges a run counts its rows.
     """
 
     path: str
@@ -50,11 +52,18 @@ class RunFile(Value):
     index: str
 
     def sections(self) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
-        """Return the lowest hash of each section, and where each begins, with the run's end."""
+        """Return the lowest hash of each section, and where each begins, with the run's end.
+
+        Raises ValueError for an index that is none.
+        """
         import numpy as np
 
-        first, begins = np.frombuffer(base64.b64decode(self.index), "<i8").reshape(-1, 2).T
-        return first, np.append(begins, self.size)
+        index = np.frombuffer(base64.b64decode(self.index, validate=True), "<i8").reshape(-1, 2)
+        first, begins = index.T
+        begins = np.append(begins, self.size)
+        if begins[0] != 0 or (np.diff(begins) <= 0).any() or (np.diff(first) < 0).any():
+            raise ValueError("the sections do not follow one another")
+        return first, begins
 
 
 class Run(Value):
@@ -103,15 +112,18 @@ def _write_group(file: NewFile, group: "pa.Table", first: int) -> int:
 class RunReader:
     """Reads the rows of a run with hashes in [low, behind), by ascending hash.
 
-    first: int64[n], the lowest hash of each section; sizes: int64[n], their bytes in memory.
-    Raises RefusedError if the run is damaged.
+    first: int64[n], the lowest hash of each section; sizes: int64[n], their bytes in memory. rows:
+    that were returned so far. Raises RefusedError if the run is damaged.
     """
 
     def __init__(self, storage: Storage, run: RunFile, low: int, behind: int) -> None:
         import numpy as np
 
         self._storage, self._run = storage, run
-        first, begins = run.sections()
+        try:
+            first, begins = run.sections()
+        except ValueError:
+            raise damaged(storage, run.path) from None
         begin = max(0, int(np.searchsorted(first, low)) - 1)
         end = max(begin, int(np.searchsorted(first, behind)))
         self.first = first[begin:end]
@@ -120,7 +132,9 @@ class RunReader:
         self._at, self._end = int(begins[begin]), int(begins[end])
         self._ahead = memoryview(b"")  # read, and not yet returned
         self._held: list[pa.Table] = []
+        self.rows = 0
         self.below(low)  # skip rows of the first section below `low`
+        self.rows = 0
 
     def below(self, edge: int) -> list["pa.Table"]:
         """Return the not yet returned rows with lower hashes, including the column `hash`.
@@ -136,6 +150,7 @@ class RunReader:
             behind = int(np.searchsorted(hashes, edge))
             if behind:
                 taken.append(table.slice(0, behind))
+                self.rows += behind
             if behind < len(table):
                 held.append(table.slice(behind))
         self._held = held
@@ -158,7 +173,7 @@ class RunReader:
         begin = self._need(_BEGIN)
         header, crc = begin[: _HEADER.size], begin[_HEADER.size :]
         if (crc32c(header),) != _CRC.unpack(crc):
-            raise self._damaged()
+            raise damaged(self._storage, self._run.path)
         first, length, content_crc = _HEADER.unpack(header)
         return first, length, content_crc
 
@@ -167,28 +182,36 @@ class RunReader:
         if len(self._ahead) < size:
             more = max(self._storage.read_bytes, size - len(self._ahead))
             more = min(more, self._end - self._at)
-            data = self._storage.get_range(self._run.path, self._at, more) if more else b""
+            data = self._range(more) if more else b""
             self._at += more
             self._ahead = memoryview(bytes(self._ahead) + data)
         if len(self._ahead) < size:
-            raise self._damaged()
+            raise damaged(self._storage, self._run.path)
         return self._ahead[:size]
+
+    def _range(self, size: int) -> bytes:
+        try:
+            return self._storage.get_range(self._run.path, self._at, size)
+        except OSError:
+            raise damaged(self._storage, self._run.path) from None
 
     def _group(self, content: memoryview, crc: int) -> "pa.Table":
         import pyarrow as pa
         from crc32c import crc32c
 
         if crc32c(content) != crc:
-            raise self._damaged()
+            raise damaged(self._storage, self._run.path)
         how = pa.ipc.IpcReadOptions(use_threads=False)
         return pa.ipc.open_stream(pa.py_buffer(content), options=how).read_all()
 
-    def _damaged(self) -> RefusedError:
-        return RefusedError(
-            "what a task of this rebuild has written is not what is there now",
-            where=self._storage.shown(self._run.path),
-            remedy="give another --output, or in a folder begin again with --clean",
-        )
+
+def damaged(storage: Storage, path: str) -> RefusedError:
+    """Return the error for a run, or a plan, that is gone or not what a task has written."""
+    return RefusedError(
+        "what a task of this rebuild has written is not what is there now",
+        where=storage.shown(path),
+        remedy="give another --output, or in a folder begin again with --clean",
+    )
 
 
 def windows(readers: Sequence[RunReader], low: int, behind: int) -> list[int]:
@@ -213,15 +236,19 @@ def windows(readers: Sequence[RunReader], low: int, behind: int) -> list[int]:
 def plan_merge(storage: Storage, name: str, runs: Sequence[Run]) -> str:
     """Write the runs of a partition for its buckets' tasks; return the file's name.
 
-    Their indexes are too much to be sent with every task.
+    Their indexes are too much to be sent with every task. The name follows from the content, so
+    that who merges other runs does not replace the plan.
     """
-    path = f"{RUNS}/{name}.json"
-    storage.put(path, json.dumps([run.as_dict() for run in runs]).encode("ascii"))
+    content = sealed({"runs": [run.as_dict() for run in runs]})
+    path = f"{RUNS}/{name}-{hashlib.sha256(content).hexdigest()[:32]}.json"
+    storage.put(path, content)
     return path
 
 
 def planned(storage: Storage, path: str) -> list[Run]:
-    """Return the runs that `plan_merge` has written. Raises OSError."""
-    return [
-        Run(RunFile(**fields["file"]), fields["before"]) for fields in json.loads(storage.get(path))
-    ]
+    """Return the runs that `plan_merge` has written. Raises RefusedError."""
+    try:
+        listed = unsealed(storage.get(path))["runs"]
+        return [Run(RunFile(**fields["file"]), fields["before"]) for fields in listed]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise damaged(storage, path) from None

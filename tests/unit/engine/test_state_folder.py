@@ -189,19 +189,70 @@ def test_a_listed_file_must_be_there(tmp_path: Path, left: bytes | None) -> None
 def test_a_row_whose_files_are_not_what_it_lists_is_not_found(tmp_path: Path) -> None:
     kept = state_folder.Attempts(LocalFolder(tmp_path))
     file = StateFile("data/there", 1, 4, hashlib.sha256(b"1234").hexdigest())
-    run = RunFile("runs/key/there", 1, 4, 4, "")
+    key = row().key()
+    run = RunFile(f"runs/{key}/there", 1, 4, 4, "")
     done = row(file, runs=(run,))
-    assert kept.find("key") is None
-    kept.keep("key", done)
+    assert kept.find(key, "") is None
+    kept.keep(key, done)
     for path in (file.path, run.path):
         for listed in (file.path, run.path):
             (tmp_path / listed).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / listed).write_bytes(b"1234")
-        assert kept.find("key") == done
+        assert kept.find(key, "") == done
         (tmp_path / path).write_bytes(b"12345")
-        assert kept.find("key") is None
+        assert kept.find(key, "") is None
         (tmp_path / path).unlink()
-        assert kept.find("key") is None
+        assert kept.find(key, "") is None
+
+
+def test_a_row_of_another_request_or_task_or_changed_is_not_found(tmp_path: Path) -> None:
+    """What a killed driver's executors still write, after --clean, is no result of the next."""
+    kept, done = state_folder.Attempts(LocalFolder(tmp_path)), replace(row(), token="mine")
+    key, path = done.key(), tmp_path / "tasks" / f"{done.key()}.json"
+    kept.keep(key, done)
+    assert kept.find(key, "mine") == done
+    assert kept.find(key, "another") is None
+    kept.keep("log-0-range-9-18", done)
+    assert kept.find("log-0-range-9-18", "mine") is None
+    text = path.read_text()
+    for changed in ('"bytes_read": 1', '"digest_rows": 2'):
+        path.write_text(text.replace(f"{changed[:-1]}0", changed))
+        assert path.read_text() != text
+        assert kept.find(key, "mine") is None
+
+
+def test_a_request_of_which_another_run_has_made_the_ranges_is_the_same(tmp_path: Path) -> None:
+    """In object storage two runs may be at work: each adopts what the other has decided."""
+    asked: list[set[str]] = []
+
+    def engine(tasks: Sequence[Task]) -> Iterable[TaskRow]:
+        asked.append({task.key() for task in tasks})
+        raise RefusedError("enough was seen")
+
+    wanted = replace(request(tmp_path), cut=cut(100_000_000, 50_000_000))
+    state_folder.begin(LocalFolder(tmp_path), wanted.to_json(), None)
+    for slots in (40, 1):
+        with pytest.raises(RefusedError, match="enough was seen"):
+            rebuild.rebuild(wanted, Access({}), engine, "local", lambda slots=slots: slots)
+    assert len(asked[0]) > 20
+    assert asked[0] == asked[1]
+    other = replace(wanted, how=replace(wanted.how, token="after --clean"))
+    with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):
+        rebuild.rebuild(other, Access({}), no_engine, "local")
+
+
+def test_a_bucket_that_missed_rows_of_a_run_is_refused(tmp_path: Path) -> None:
+    run = RunFile("runs/key/there", 10, 4, 4, "")
+    ranges = [row(runs=(run,)), replace(row(runs=(run,)), start=9, end=18)]
+
+    def bucket(*merged: int) -> TaskRow:
+        return replace(row(), start=None, end=None, bucket=0, buckets=2, merged=merged)
+
+    folder = LocalFolder(tmp_path)
+    rebuild._check_merged(folder, ranges, [bucket(4, 10), bucket(6, 0)])
+    for first, second in (((4, 10), (5, 0)), ((4, 10), (6, 1)), ((), ()), ((10,), (0,))):
+        with pytest.raises(RefusedError):
+            rebuild._check_merged(folder, ranges, [bucket(*first), bucket(*second)])
 
 
 def test_where_files_cannot_be_linked_one_is_still_never_written_over(

@@ -4,9 +4,11 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from eoctl.engine.rebuild import _with_ranges
 from eoctl.engine.rebuild_task import BucketTask, Making, run_or_find, runs_at_once
 from eoctl.stores.object_storage import ObjectStorage
 from eoctl.stores.state import runs
@@ -14,8 +16,11 @@ from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.shared.cut import ranges
 from recovery.state import task_sizes
+from recovery.values import replace
 from tests.object_store import Faulty, environment, make_bucket, s3_server
+from tests.unit.engine.test_state_folder import request
 from tests.unit.state.test_combine import Row, table
+from tests.unit.state.test_state_compare import cut
 
 ALSO = 3  # requests of a task: its row is looked for and kept, the plan of the merge is read
 
@@ -94,18 +99,38 @@ def test_requests_are_as_planned(
     assert len(lines) == 2 * into  # each row, and each file for its hash
 
 
-def test_requests_of_ten_tebibytes() -> None:
+@pytest.mark.parametrize("slots", [None, 4, 40, 400])
+@pytest.mark.parametrize("known", [True, False])
+def test_requests_of_ten_tebibytes(tmp_path: Path, slots: int | None, known: bool) -> None:
     """In 100 partitions, of 1 KiB records with different keys: nothing gets smaller by merging."""
-    partitions, memory = 100, 256 << 20
-    records = (10 << 40) // partitions // 1024
-    parts = ranges(0, records, 2 << 20)
-    each = (memory * 1024) // (1024 + 40)  # a spilt run: what rows need besides is not in it
-    sizes = [
-        min(each, (end - start) * 1024 - low)
+    partitions, memory, size = 100, 256 << 20, 1024
+    records = (10 << 40) // partitions // size
+    sizes = {"log": dict.fromkeys(map(str, range(partitions)), records * size)}
+    job = replace(request(tmp_path), cut=cut(*[records] * partitions))
+    planned = _with_ranges(replace(job, log_bytes=sizes if known else {}), slots)
+    parts = ranges(0, records, planned.range_offsets["log"]["0"])
+    each = (memory * size) // (size + 40)  # a spilt run: what rows need besides is not in it
+    spilt = [
+        min(each, (end - start) * size - low)
         for start, end in parts
-        for low in range(0, (end - start) * 1024, each)
+        for low in range(0, (end - start) * size, each)
     ]
-    assert sum(sizes) == records * 1024
-    into = task_sizes.buckets(sizes, len(parts), memory)
-    one = task_sizes.requests(sizes, into, 32) + 2 * len(parts) + ALSO * into
+    assert sum(spilt) == records * size
+    into = task_sizes.buckets(spilt, len(parts), memory, by_request=True)
+    one = task_sizes.requests(spilt, into, 32) + 2 * len(parts) + ALSO * into
     assert 4_000_000 < partitions * one <= 6_000_000
+
+
+def test_ranges_of_a_log_in_remote_storage_do_not_follow_what_its_leader_holds(
+    tmp_path: Path,
+) -> None:
+    job = replace(request(tmp_path), cut=cut(10**9), log_bytes={"log": {"0": 1 << 20}})
+    tiered = {"log": {"remote.storage.enable": "true"}}
+    for wanted in (job, replace(job, configs=tiered)):
+        most = _with_ranges(wanted, 4).range_offsets["log"]["0"]
+        assert most <= task_sizes.RANGE_OFFSETS
+    sized = replace(job, log_bytes={"log": {"0": 1 << 40}})
+    assert _with_ranges(replace(sized, configs=tiered), 4).range_offsets == {
+        "log": {"0": task_sizes.RANGE_OFFSETS}
+    }
+    assert _with_ranges(sized, 4).range_offsets["log"]["0"] < task_sizes.LEAST_RANGE_OFFSETS
