@@ -26,7 +26,6 @@ CLAIMS = (
     "spark_rebuild",
     "spark_scale",
     "spark_driver",
-    "spark_plain",
     "audit_sequences",
     "tui",
 )

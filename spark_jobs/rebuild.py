@@ -147,7 +147,7 @@ class Counters:
 
     kept: the tasks that an earlier run had ended. offsets, bytes, task_seconds: of this run's
     reading. peak_bytes: the most memory that one process used. requests: to object storage, by the
-    tasks and by the job itself.
+    tasks that ended well and by the job itself.
     """
 
     tasks: int = 0
@@ -242,14 +242,17 @@ def work(
     text = json.dumps(dict(rebuild_job))
     if "cut" in rebuild_job:
         rebuild_request = job.understood(lambda _: RebuildJob.from_json(text), rebuild_job)
+        storage = rebuild_request.how.storage
+        before = storage.requests
     else:
         request = job.understood(lambda _: RebuildRequest.from_json(text), rebuild_job)
+        storage = request.how.storage
+        before = storage.requests
         rebuild_request = begin(request, lambda use: access.ask(use, read_only=True))
-    storage = rebuild_request.how.storage
     engine = SparkEngine(spark, storage, progress)
     manifest = rebuild(rebuild_request, access, engine, "spark", engine.slots)
     engine.end()
-    engine.counters.requests += storage.requests
+    engine.counters.requests += storage.requests - before
     return {
         "manifest": storage.shown("manifest.json"),
         "digest": manifest.digest.model_dump(mode="json"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from eoctl.cli.options import Ranked, option
 from eoctl.cli.progress import ChangingLine
+from eoctl.render.words import bar
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 
@@ -74,8 +75,6 @@ class JobProgress(ChangingLine):
 
     def __call__(self, report: Mapping[str, Any]) -> None:
         if self.on_terminal:
-            from spark_jobs.session.progress import bar
-
             self.write_over(bar(report)[: shutil.get_terminal_size().columns - 1])
         else:
             sys.stderr.write(json.dumps(dict(report)) + "\n")

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from eoctl.render.words import bar
 from eoctl.stores.job_folders import JobFolder
-from recovery.plurals import counted
-from recovery.times import format_duration
 from spark_jobs.session.executors import is_connect
 
 if TYPE_CHECKING:
@@ -19,26 +18,6 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 1.0
 NOTEBOOK_COLUMNS = 100
-_BAR = 24
-
-
-def bar(report: Mapping[str, Any]) -> str:
-    """Return a report in a line: `read ranges [#####...] 41% 2,050,000 records, 12s left`."""
-    done, total = report.get("records"), report.get("records_total")
-    words = [str(report.get("stage") or "working")]
-    if done is not None and total:
-        filled = min(_BAR, _BAR * done // total)
-        words.append(f"[{'#' * filled}{'.' * (_BAR - filled)}] {100 * done // total}%")
-    more = []
-    if done is not None:
-        more.append(counted(done, "offset"))
-    if report.get("bytes") is not None:
-        more.append(f"{report['bytes'] / (1 << 20):,.0f} MiB")
-    if report.get("records_per_second"):
-        more.append(f"{report['records_per_second']:,.0f} a second")
-    if report.get("eta_seconds") is not None:
-        more.append(f"{format_duration(round(report['eta_seconds']))} left")
-    return " ".join([*words, ", ".join(more)]).rstrip()
 
 
 class Console:

@@ -140,7 +140,7 @@ def test_a_job_without_a_folder_shows_its_progress(
     if where == "notebook":
         monkeypatch.setitem(sys.modules, "ipykernel", sys)
     shown = JobProgress(None)
-    reports = [{"stage": "read ranges", "records": n, "records_total": 100} for n in (50, 100)]
+    reports = [{"stage": "read\x1b[2J", "records": n, "records_total": 100} for n in (50, 100)]
     for report in reports:
         shown.watch(report.copy)
         shown._tell()
@@ -152,6 +152,7 @@ def test_a_job_without_a_folder_shows_its_progress(
         assert all(line["records_per_second"] > 0 for line in lines)
     else:
         first, second = told.removesuffix("\n").split("\r")[1:]
+        assert "\x1b" not in told
         assert "50% 50 offsets" in first
         assert "100% 100 offsets" in second
         assert len(second) >= len(first)  # nothing of the first is left beside it
@@ -418,7 +419,7 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
     task = BucketTask("t", 0, plan, 0, 1, {}, Making("plain", {}, str(tmp_path)))
     work = _work([task], str(tmp_path), executors.EndedTasks(None))
     work(0)
-    found = state_folder.Attempts(LocalFolder(tmp_path)).find(task.key())
+    found = state_folder.Attempts(LocalFolder(tmp_path)).find(task.key(), task.token())
     assert found is not None
     state_folder.sweep(LocalFolder(tmp_path))  # as the next run does first
     assert [(tmp_path / f.path).exists() for f in found.files] == [True]

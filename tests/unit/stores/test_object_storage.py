@@ -87,7 +87,14 @@ def test_one_interface(through: Through, tmp_path: Path, kind: str) -> None:
         5,
         hashlib.sha256(b"12345").hexdigest(),
     )
-    assert storage.sha256(name, 4) == storage.sha256(name, 6) == ""
+    assert storage.sha256(name, 4) == storage.sha256(name, 6) == storage.sha256(name, 0) == ""
+    assert storage.get_range(name, 9, 1) == b""
+    storage.put("data/empty", b"")
+    assert storage.sha256("data/empty", 5) == ""
+    assert storage.sha256("data/empty", 0) == hashlib.sha256().hexdigest()
+    storage.delete(["data/empty"])
+    with pytest.raises(FileNotFoundError):
+        storage.sha256("data/empty", 0)
     opened = storage.opened(name)
     assert (opened.size(), opened.seek(1), opened.read(2), opened.read()) == (5, 1, b"23", b"45")
     storage.put("data.json", b"beside")
