@@ -7,7 +7,6 @@ driver's requests.
 """
 
 import hashlib
-import json
 import os
 import resource
 import sys
@@ -21,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.spark_rebuild import session
 from eoctl.engine import rebuild
 from eoctl.engine.rebuild import RebuildJob
-from eoctl.engine.rebuild_task import Making
+from eoctl.engine.rebuild_task import BucketTask, Making
 from eoctl.kafka.connection.access import Access
 from eoctl.stores.state.files import StateFile
-from eoctl.stores.state.folder import REQUEST, TASKS, TaskRow
+from eoctl.stores.state.folder import REQUEST, Attempts, TaskRow
 from eoctl.stores.state.runs import RunFile
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.cut import Cut, CutJudgement, CutPartition, CutTopic
@@ -121,24 +120,32 @@ def fill(storage: "Storage", request: RebuildJob) -> None:
     storage.put(REQUEST, request.to_json().encode("ascii"))
     partitions = [p.partition for p in request.cut.topics[0].partitions]
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda partition: fill_partition(storage, partition), partitions))
+        list(threads.map(lambda one: fill_partition(storage, request, one), partitions))
 
 
-def fill_partition(storage: "Storage", partition: int) -> None:
+def fill_partition(storage: "Storage", request: RebuildJob, partition: int) -> None:
     digest = hashlib.sha256(b"PAR1").hexdigest()
+    rows = []
     for number in range(EACH):
         bounds = {"start": number * 100, "end": number * 100 + 100}
         of_range = row_of(partition, **bounds)
         run = RunFile(f"runs/{of_range.key()}/x.run", 1, len(_RUN), len(_RUN), "")
-        keep(storage, row_of(partition, **bounds, runs=(run,)), run.path, _RUN)
-        file = StateFile(f"data/log/{partition}-{number}.parquet", 0, 4, digest)
-        buckets = {"bucket": number, "buckets": EACH, "files": (file,)}
-        keep(storage, row_of(partition, **buckets), file.path, b"PAR1")
+        rows.append(row_of(partition, **bounds, runs=(run,)))
+        keep(storage, rows[-1], run.path, _RUN)
+    for task in rebuild._bucket_tasks(
+        request, {TopicPartition("log", partition): rows}, request.how.form()
+    ).values():
+        assert isinstance(task, BucketTask)
+        file = StateFile(f"data/log/{partition}-{task.bucket}.parquet", 0, 4, digest)
+        buckets: dict[str, Any] = {"bucket": task.bucket, "buckets": EACH, "files": (file,)}
+        merged = tuple(int(number == task.bucket) for number in range(EACH))
+        row = row_of(partition, **buckets, token=task.token(), merged=merged)
+        keep(storage, row, file.path, b"PAR1")
 
 
 def keep(storage: "Storage", row: TaskRow, path: str, content: bytes) -> None:
     storage.put(path, content)
-    storage.put(f"{TASKS}/{row.key()}.json", json.dumps(row.as_dict()).encode("ascii"))
+    Attempts(storage).keep(row.key(), row)
 
 
 def row_of(partition: int, **fields: Any) -> TaskRow:

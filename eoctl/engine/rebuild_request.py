@@ -19,6 +19,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.stores.state import folder as state_folder
 from recovery.errors import RefusedError, UsageError
+from recovery.facts import Missing
 from recovery.shared.cut import Cut
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.incremental import why_full
@@ -130,7 +131,11 @@ async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At
         base = None if why is not None else state_folder.opened(request.since)[0].address
         if why is not None:
             notes.append(f"everything was read, not only what came since: {why}")
-    sizes = await _log_bytes(cluster, cut) if request.how.range_offsets is None else {}
+    sizes, unknown = dict[str, dict[str, int]](), list[Missing]()
+    if request.how.range_offsets is None and request.how.form().in_ranges:
+        sizes, unknown = await _log_bytes(cluster, cut)
+    if unknown:
+        notes.append(f"ranges follow offsets where a log's size is not known: {unknown[0].detail}")
     return RebuildJob(
         base=base,
         cut=cut,
@@ -146,14 +151,14 @@ async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At
     )
 
 
-async def _log_bytes(cluster: Cluster, cut: Cut) -> dict[str, dict[str, int]]:
-    """Return the bytes of each partition's log, without those that may not be seen."""
+async def _log_bytes(cluster: Cluster, cut: Cut) -> tuple[dict[str, dict[str, int]], list[Missing]]:
+    """Return the bytes of each partition's log by topic and number, and what was not seen."""
     described = (await cluster.metadata([t.topic for t in cut.topics])).topics.values()
-    sizes, _ = await log_sizes(cluster, [p for t in described for p in t.partitions])
+    sizes, missing = await log_sizes(cluster, [p for t in described for p in t.partitions])
     found: dict[str, dict[str, int]] = {}
     for at, size in sizes.items():
         found.setdefault(at.topic, {})[str(at.partition)] = size
-    return found
+    return found, missing
 
 
 async def _why_full(

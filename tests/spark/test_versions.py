@@ -1,5 +1,5 @@
 """What runs inside a cluster, on each minor version of Spark but the lab's, which all other tests
-have; each in an environment of its own, the oldest with the oldest numpy and pyarrow."""
+have; each in an environment of its own, below 4.2 with the oldest numpy and pyarrow."""
 
 import fcntl
 import json
@@ -19,8 +19,8 @@ from tests.kafka.command import environment
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest
 from tests.spark.test_submit import export, made
 
-OLDEST = "4.0.1"
-VERSIONS = (OLDEST, "4.1.4", "4.2.1")
+VERSIONS = ("4.0.1", "4.1.4", "4.2.1")
+NEWER = "4.2"  # needs pyarrow 18 itself
 BESIDE = ("numpy", "pyarrow", "crc32c", "kafka-python", "msgspec", "pydantic", "pandas")
 
 SOURCE = """
@@ -85,7 +85,7 @@ spark.stop()
 
 
 def floors() -> dict[str, str]:
-    """The lowest versions that pyproject.toml takes of what the oldest Spark is tried with."""
+    """The lowest versions that pyproject.toml takes of what Spark below 4.2 is tried with."""
     project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
     asked = (line.partition(">=") for line in project["optional-dependencies"]["data"])
     return {name: lowest for name, _, lowest in asked if name in BESIDE}
@@ -95,8 +95,11 @@ def floors() -> dict[str, str]:
 def older(request: pytest.FixtureRequest) -> Path:
     """An environment with a Spark and nothing of eoctl's, kept beside the others of .venv."""
     spark = request.param
-    folder = Path(sys.prefix, f"spark-{spark}")
-    with Path(sys.prefix, f"spark-{spark}.lock").open("w") as lock:
+    beside = {name: version(name) for name in BESIDE}
+    beside |= floors() if spark < NEWER else {}
+    name = f"spark-{spark}-numpy-{beside['numpy']}-pyarrow-{beside['pyarrow']}"
+    folder = Path(sys.prefix, name)
+    with Path(sys.prefix, f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = folder / "whole"
         if not done.exists():
@@ -105,8 +108,6 @@ def older(request: pytest.FixtureRequest) -> Path:
             subprocess.run(
                 [uv, "venv", "-q", "--clear", "--python", minor, str(folder)], check=True
             )
-            beside = {name: version(name) for name in BESIDE}
-            beside |= floors() if spark == OLDEST else {}
             pins = [f"{name}=={pinned}" for name, pinned in {"pyspark": spark, **beside}.items()]
             python = ("--python", str(folder / "bin" / "python"))
             subprocess.run([uv, "pip", "install", "-q", *python, *pins], check=True)

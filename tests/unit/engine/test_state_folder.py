@@ -231,9 +231,9 @@ def test_a_request_of_which_another_run_has_made_the_ranges_is_the_same(tmp_path
 
     wanted = replace(request(tmp_path), cut=cut(100_000_000, 50_000_000))
     state_folder.begin(LocalFolder(tmp_path), wanted.to_json(), None)
-    for slots in (40, 1):
+    for run in (lambda: 40, lambda: 1):
         with pytest.raises(RefusedError, match="enough was seen"):
-            rebuild.rebuild(wanted, Access({}), engine, "local", lambda slots=slots: slots)
+            rebuild.rebuild(wanted, Access({}), engine, "local", run)
     assert len(asked[0]) > 20
     assert asked[0] == asked[1]
     other = replace(wanted, how=replace(wanted.how, token="after --clean"))

@@ -1,19 +1,25 @@
 """The requests that a merge of runs makes to object storage, counted by a proxy."""
 
+import asyncio
 import re
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from eoctl.engine.rebuild import _with_ranges
+from eoctl.engine.rebuild_request import RebuildRequest, resolved
 from eoctl.engine.rebuild_task import BucketTask, Making, run_or_find, runs_at_once
+from eoctl.engine.resolve_cut import parse_at
+from eoctl.kafka.ask import log_dirs
 from eoctl.stores.object_storage import ObjectStorage
 from eoctl.stores.state import runs
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
+from recovery.facts import Missing
 from recovery.shared.cut import ranges
 from recovery.state import task_sizes
 from recovery.values import replace
@@ -134,3 +140,22 @@ def test_ranges_of_a_log_in_remote_storage_do_not_follow_what_its_leader_holds(
         "log": {"0": task_sizes.RANGE_OFFSETS}
     }
     assert _with_ranges(sized, 4).range_offsets["log"]["0"] < task_sizes.LEAST_RANGE_OFFSETS
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_what_hides_the_sizes_of_logs_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: int | None
+) -> None:
+    hidden = [Missing("broker", log_dirs.REFUSED, log_dirs.HIDDEN, broker=1)]
+    asked = {"resolve_cut.resolve": cut(9), "configs.topic_configs": ({}, [])}
+    for name, answer in {**asked, "log_sizes": ({}, hidden)}.items():
+        monkeypatch.setattr(f"eoctl.engine.rebuild_request.{name}", AsyncMock(return_value=answer))
+    cluster = AsyncMock(transaction_version=2)
+    cluster.metadata.return_value.topics = {}
+    wanted = RebuildRequest(
+        ("log",), "lso", Making("plain", {}, str(tmp_path), range_offsets=given)
+    )
+    job = asyncio.run(resolved(cluster, wanted, parse_at("lso")))
+    expected = () if given else (f"where a log's size is not known: {log_dirs.HIDDEN}",)
+    assert tuple(note.removeprefix("ranges follow offsets ") for note in job.notes) == expected
+    assert job.how.token

@@ -64,7 +64,7 @@ class Rebuilding(Ranked):
     ] = None
     wait: Annotated[str | None, option("--wait D", "for what is open below --at hw [60s]")] = None
     range_offsets: Annotated[
-        int | None, option("--range-offsets", "read bigger partitions in ranges [by size]", min=1)
+        int | None, option("--range-offsets", "the most of a range; without it by size", min=1)
     ] = None
     format_option: Annotated[list[str] | None, option("--format-option K=V", "for the format")] = (
         None
