@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from eoctl.cli.options import Ranked, option
 from eoctl.cli.progress import ChangingLine
-from eoctl.render.words import bar
+from recovery.change.job_rows import bar
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 

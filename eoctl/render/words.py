@@ -3,11 +3,8 @@
 import textwrap
 from collections.abc import Callable, Mapping
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from eoctl.render.sanitise import visible
-from recovery.plurals import counted
-from recovery.times import format_duration
 from recovery.values import Reason, Value
 
 if TYPE_CHECKING:
@@ -17,7 +14,6 @@ Words = str | Callable[..., str]
 """A sentence: a format string, or a function, of a reason's data by name."""
 MOST_PARTITIONS_SHOWN = 6  # of the partitions that a transaction holds
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-_BAR = 24  # signs
 _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
 
 
@@ -111,22 +107,3 @@ def not_seen(error: "ErrorRow") -> str:
     if error.id is not None:
         where.append(error.id)
     return f"{', '.join(where) or error.scope}: {error.detail} ({error.error})"
-
-
-def bar(report: Mapping[str, Any]) -> str:
-    """Return a job's report: `read ranges [#####...] 41% 2,050,000 offsets, 12s left`."""
-    done, total = report.get("records"), report.get("records_total")
-    words = [visible(str(report.get("stage") or "working"))]
-    if done is not None and total:
-        filled = min(_BAR, _BAR * done // total)
-        words.append(f"[{'#' * filled}{'.' * (_BAR - filled)}] {100 * done // total}%")
-    more = []
-    if done is not None:
-        more.append(counted(done, "offset"))
-    if report.get("bytes") is not None:
-        more.append(f"{report['bytes'] / (1 << 20):,.0f} MiB")
-    if report.get("records_per_second"):
-        more.append(f"{report['records_per_second']:,.0f} a second")
-    if report.get("eta_seconds") is not None:
-        more.append(f"{format_duration(round(report['eta_seconds']))} left")
-    return " ".join([*words, ", ".join(more)]).rstrip()

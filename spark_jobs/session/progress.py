@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from eoctl.render.words import bar
 from eoctl.stores.job_folders import JobFolder
+from recovery.change.job_rows import bar
 from spark_jobs.session.executors import is_connect
 
 if TYPE_CHECKING:
