@@ -25,6 +25,7 @@ CLAIMS = (
     "rebuild_scale",
     "spark_rebuild",
     "spark_scale",
+    "spark_driver",
     "audit_sequences",
     "tui",
 )

@@ -203,14 +203,16 @@ def check(state: Path, keep: list[str]) -> None:
         raise SystemExit(f"the rebuilt state is not that of the dict: {found}")
 
 
-def fill(one: Lab, topic: str, codec: str, records: int = RECORDS) -> None:
+def fill(
+    one: Lab, topic: str, codec: str, records: int = RECORDS, partitions: int = PARTITIONS
+) -> None:
     """A changelog with five records a key, in transactions, every tenth of them aborted."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
     admin = AdminClient(one.client_properties())
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
     producer = Producer(
         one.client_properties()
         | {

@@ -32,6 +32,7 @@ from recovery.values import replace
 from spark_jobs import audits
 from spark_jobs.audits import ANSWER, CountRecords, Give, Judge
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +49,7 @@ MOST_SUSPECTS = 50_000_000
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job and return its result: see DuplicatesFound."""
     audit = job.understood(DuplicatesRequest.model_validate, request)

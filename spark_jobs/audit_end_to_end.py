@@ -42,6 +42,7 @@ from recovery.shared.cut import ranges as parts
 from spark_jobs import audits
 from spark_jobs.audits import ANSWER, CountRecords, Give, Judge
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ WHAT = "eoctl audit end-to-end"
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job and return its result: see EndToEndFound."""
     audit = job.understood(EndToEndRequest.model_validate, request)

@@ -11,13 +11,14 @@ from eoctl.kafka.connection.access import Access
 from recovery.audit.audit_request import SequencesFound, SequencesRequest, joined_sequences
 from spark_jobs import audits
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job and return its result: see SequencesFound."""
     audit = job.understood(SequencesRequest.model_validate, request)

@@ -18,6 +18,7 @@ from recovery.audit.transactions import Torn, judge, of_producers, undecided
 from recovery.facts import TopicPartition
 from spark_jobs import audits
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ ENDINGS = "piece int, told string, pid bigint, nth bigint, ending string"
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job and return its result: see TransactionsFound."""
     audit = job.understood(TransactionsRequest.model_validate, request)

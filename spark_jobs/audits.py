@@ -31,7 +31,8 @@ from recovery.answers import status_of
 from recovery.audit.audit_request import AuditRequest, AuditResult, MirrorPair, TopicOf
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
-from spark_jobs.session import executors, job
+from spark_jobs.session import executors, slots
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ class StageProgress:
     """The stage of a job, and how far that stage has come."""
 
     def __init__(
-        self, spark: "SparkSession", progress: job.JobProgress, request: AuditRequest, stages: int
+        self, spark: "SparkSession", progress: JobProgress, request: AuditRequest, stages: int
     ) -> None:
         self._spark, self._progress = spark, progress
         self._offsets, self._stages = request.offsets, stages
@@ -98,7 +99,7 @@ def reading(spark: "SparkSession", request: AuditRequest, tasks: int) -> Reading
     """Return how each of so many tasks reads: tasks that run at once share the rate."""
     if request.max_rate is None:
         return Reading(request.check_crc)
-    return Reading(request.check_crc, request.max_rate / executors.at_once(spark, tasks))
+    return Reading(request.check_crc, request.max_rate / slots.at_once(spark, tasks))
 
 
 class Unread:

@@ -12,6 +12,7 @@ from recovery.errors import IncompleteError, UsageError
 from recovery.plurals import counted
 from spark_jobs.session import job
 from spark_jobs.session.executors import text_of
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,7 +23,7 @@ BATCH_REMEDY = "`eoctl restart checkpoint DIR` shows what the checkpoint lacks"
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: "Access", progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: "Access", progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job: write the entries of one store as Parquet.
 

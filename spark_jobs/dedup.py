@@ -21,6 +21,7 @@ from recovery.dedup.repeats import Tally
 from recovery.shared.source_numbers import Chunk, Scattered
 from recovery.values import replace
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 from spark_jobs.sink import write as sink
 from spark_jobs.sink.taking_over import TakingOver
 
@@ -32,7 +33,7 @@ PATIENCE_SECONDS = 3600.0  # an attempt that took over may read long before it m
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job. Return {"tallies": T} for a check, {"copied": T} for a copy. T: {partition:
     tally}; a copy's tally is that of the attempt that finished it."""

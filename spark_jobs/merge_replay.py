@@ -32,6 +32,7 @@ from recovery.shared.log_position import EpochSteps
 from spark_jobs.merge_rows import checked, decode
 from spark_jobs.merge_sending import ReplayAttempt, Sending
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 from spark_jobs.sink import staging
 from spark_jobs.sink import write as sink
 from spark_jobs.sink.commit import Work
@@ -49,7 +50,7 @@ Sources = dict[TopicPartition, SourceRange]
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job: read the log, refuse it or stage the merged stream, then send the stream."""
     replay = job.understood(ReplayRequest.model_validate, request)
@@ -81,7 +82,7 @@ def work(
 class _Stages:
     """The current one of three stages, and the number of records in each."""
 
-    def __init__(self, progress: job.JobProgress) -> None:
+    def __init__(self, progress: JobProgress) -> None:
         self._progress, self._number = progress, -1
 
     def stage(self, name: str, records: int | None = None) -> None:

@@ -22,7 +22,8 @@ from eoctl.kafka.connection.access import Access
 from eoctl.stores import private
 from eoctl.stores.storage import LocalFolder, Storage
 from recovery.errors import Exit
-from spark_jobs.session import executors, job
+from spark_jobs.session import executors, job, slots
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,19 +43,20 @@ class SparkEngine:
     """
 
     def __init__(
-        self, spark: "SparkSession", storage: Storage, progress: job.JobProgress | None = None
+        self, spark: "SparkSession", storage: Storage, progress: JobProgress | None = None
     ) -> None:
         self._spark = spark
         self._storage = storage
         self._progress = progress
         self._stages = 0
+        self._read: dict[str, Any] = {}  # the last report of a stage that has read
         self.counters = Counters()
 
     def __call__(self, tasks: "Sequence[Task]") -> "Iterator[TaskRow]":
         from eoctl.engine.rebuild_task import sharing_rate
 
         self._check(min(PROBES, len(tasks)))
-        tasks = sharing_rate(tasks, executors.at_once(self._spark, len(tasks)))
+        tasks = sharing_rate(tasks, slots.at_once(self._spark, len(tasks)))
         progress_folder = None
         if isinstance(self._storage, LocalFolder):  # an object store would get a file a second
             progress_folder = self._storage.path / "runs" / f"progress-{uuid.uuid4().hex}"
@@ -62,7 +64,7 @@ class SparkEngine:
         ended = executors.EndedTasks(self._spark)
         self._stages += 1
         look = self._looking(tasks, progress_folder, ended)
-        began = look()
+        began, started = look(), time.monotonic()
         topics = sorted({task.topic for task in tasks})
         others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
         stage = f"stage {self._stages} of {began['stages_total']}"
@@ -74,13 +76,37 @@ class SparkEngine:
             len(tasks),
             f"eoctl state rebuild: {began['stage']} of {topics[0]}{others}, {stage}",
         )
-        if self._progress is not None:  # the files are gone when the result is published
-            last = {**look(), "stages_done": self._stages}
-            self._progress.watch({**last, "records": last["records_total"]}.copy)
-        for answer in answers:
-            row, kept = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
-            self.counters.add(row, kept=kept)
-            yield row
+        before = self.counters.offsets
+        rows = [self._row(answer) for answer in answers]
+        read = (self.counters.offsets - before) / (time.monotonic() - started)
+        self._ended({**look(), "stages_done": self._stages, "records_per_second": round(read, 1)})
+        yield from rows
+
+    def _row(self, answer: str) -> "TaskRow":
+        row, kept, requests = pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own
+        self.counters.add(row, requests, kept=kept)
+        return row  # type: ignore[no-any-return]
+
+    def _ended(self, last: dict[str, Any]) -> None:
+        """Report the end of a stage: the tasks' files are gone when the result is published."""
+        last["records"] = last["records_total"]
+        if last["records"] is None:
+            last["records_per_second"] = None
+        else:
+            self._read = last
+        if self._progress is not None:
+            self._progress.watch(last.copy)
+
+    def end(self) -> None:
+        """Report what was read, and at which pace, once the state is published."""
+        if self._progress is not None and self._read:
+            done = {"stage": "published", "stages_done": self._stages}
+            self._progress.watch({**self._read, **done}.copy)
+
+    def slots(self) -> int | None:
+        """Return how many tasks run at once; None if nobody knows."""
+        self._check(PROBES)  # by now executors have registered
+        return slots.task_slots(self._spark)
 
     def _check(self, tasks: int) -> None:
         """Check with one Spark job that workers write where this session reads."""
@@ -100,7 +126,8 @@ class SparkEngine:
 
         def look() -> dict[str, Any]:
             told = reading and (progress_folder is not None or ended.told)
-            by_task = _by_task(progress_folder) if progress_folder is not None else ended.by_task
+            by_task = {} if progress_folder is None else _by_task(progress_folder)
+            by_task |= ended.by_task
             size, records = (sum(column) for column in zip((0, 0), *by_task.values(), strict=True))
             return {
                 "stage": "read ranges" if reading else "combine buckets",
@@ -119,7 +146,8 @@ class Counters:
     """Counts what the tasks of a rebuild did, for the job's record.
 
     kept: the tasks that an earlier run had ended. offsets, bytes, task_seconds: of this run's
-    reading. peak_bytes: the most memory that one process used.
+    reading. peak_bytes: the most memory that one process used. requests: to object storage, by the
+    tasks that ended well and by the job itself.
     """
 
     tasks: int = 0
@@ -129,9 +157,11 @@ class Counters:
     bytes_by_followers: int = 0
     task_seconds: float = 0.0
     peak_bytes: int = 0
+    requests: int = 0
 
-    def add(self, row: "TaskRow", *, kept: bool) -> None:
+    def add(self, row: "TaskRow", requests: int, *, kept: bool) -> None:
         self.tasks += 1
+        self.requests += requests
         self.kept += kept
         if not kept:
             self.offsets += (row.end or 0) - (row.start or 0)
@@ -149,19 +179,18 @@ def _work(tasks: "list[Task]", progress_folder: str | None, ended: executors.End
     """
 
     def work(number: int) -> str:
-        from eoctl.engine.rebuild_task import run_task
-        from eoctl.stores.state.folder import Attempts
+        from eoctl.engine.rebuild_task import run_or_find
 
         task = tasks[number]
         teller = None if progress_folder is None else _Teller(progress_folder, number)
-        attempts = Attempts(task.how.storage)
-        row = attempts.find(task.key())
-        kept = row is not None
-        if row is None:
-            row = run_task(task, teller)
-            attempts.keep(task.key(), row)
+        storage = task.how.storage
+        before = storage.requests
+        row, kept = run_or_find(task, teller)
+        requests = storage.requests - before
         ended.add(number, row.bytes_read, (row.end or 0) - (row.start or 0))
-        return base64.b64encode(pickle.dumps((row, kept))).decode()
+        if teller is not None and ended.told:
+            teller.end()
+        return base64.b64encode(pickle.dumps((row, kept, requests))).decode()
 
     return work
 
@@ -186,6 +215,10 @@ class _Teller:
                 json.dump([self._size, self._records], file)
             Path(name).replace(self._path)
 
+    def end(self) -> None:
+        """Remove the file: the driver reads all that exist, each second."""
+        self._path.unlink(missing_ok=True)
+
 
 def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
     """Return bytes and records of each task; if a task was tried twice, of the further attempt."""
@@ -200,7 +233,7 @@ def _by_task(folder: Path) -> dict[int, tuple[int, int]]:
 
 
 def work(
-    spark: "SparkSession", rebuild_job: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", rebuild_job: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job: rebuild, publish, return where. An exported job's request is resolved here."""
     from eoctl.engine.rebuild import RebuildJob, rebuild
@@ -209,12 +242,17 @@ def work(
     text = json.dumps(dict(rebuild_job))
     if "cut" in rebuild_job:
         rebuild_request = job.understood(lambda _: RebuildJob.from_json(text), rebuild_job)
+        storage = rebuild_request.how.storage
+        before = storage.requests
     else:
         request = job.understood(lambda _: RebuildRequest.from_json(text), rebuild_job)
+        storage = request.how.storage
+        before = storage.requests
         rebuild_request = begin(request, lambda use: access.ask(use, read_only=True))
-    storage = rebuild_request.how.storage
     engine = SparkEngine(spark, storage, progress)
-    manifest = rebuild(rebuild_request, access, engine, "spark")
+    manifest = rebuild(rebuild_request, access, engine, "spark", engine.slots)
+    engine.end()
+    engine.counters.requests += storage.requests - before
     return {
         "manifest": storage.shown("manifest.json"),
         "digest": manifest.digest.model_dump(mode="json"),

@@ -22,7 +22,7 @@ from eoctl.kafka.connection.access import Access
 from recovery.errors import EoctlError, RefusedError
 from recovery.values import replace
 from spark_jobs import source_columns, source_options
-from spark_jobs.session import executors
+from spark_jobs.session import executors, slots
 from spark_jobs.source_options import NAME
 from spark_jobs.source_ranges import Span, spans
 from spark_jobs.source_reader import Reader, choice, one_sentence
@@ -54,7 +54,7 @@ def register(spark: "SparkSession", access: Access, name: str = NAME, **options:
             name,
             options,
             each_action_loads=executors.is_connect(spark),
-            most_at_once=executors.at_once(spark, MANY),
+            most_at_once=slots.at_once(spark, MANY),
         )
     )
 

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from eoctl.cli.options import Ranked, option
 from eoctl.cli.progress import ChangingLine
-from eoctl.render.sanitise import visible
+from recovery.change.job_rows import bar
 from recovery.errors import UsageError
-from recovery.plurals import counted
 from recovery.quoting import quoted
-from recovery.times import format_duration
 
 if TYPE_CHECKING:
     from eoctl.operations.jobs.spark_launch import Spark
-
-_BAR = 24
 
 
 Master = Annotated[
@@ -83,20 +79,3 @@ class JobProgress(ChangingLine):
         else:
             sys.stderr.write(json.dumps(dict(report)) + "\n")
             sys.stderr.flush()
-
-
-def bar(report: Mapping[str, Any]) -> str:
-    """Return a report in a line: `read ranges [#####...] 41% 2,050,000 records, 12s left`."""
-    done, total = report.get("records"), report.get("records_total")
-    words = [visible(str(report.get("stage") or "working"))]
-    if done is not None and total:
-        filled = min(_BAR, _BAR * done // total)
-        words.append(f"[{'#' * filled}{'.' * (_BAR - filled)}] {100 * done // total}%")
-    more = []
-    if done is not None:
-        more.append(counted(done, "offset"))
-    if report.get("bytes") is not None:
-        more.append(f"{report['bytes'] / (1 << 20):,.0f} MiB")
-    if report.get("eta_seconds") is not None:
-        more.append(f"{format_duration(round(report['eta_seconds']))} left")
-    return " ".join([*words, ", ".join(more)]).rstrip()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from eoctl.engine.rebuild_task import Task, TaskProgress, run_task, sharing_rate
+from eoctl.engine.rebuild_task import Task, TaskProgress, run_or_find, sharing_rate
 from eoctl.stores.state.folder import TaskRow
 from recovery.errors import EoctlError, IncompleteError
 
@@ -115,7 +115,7 @@ def _work(connection: Connection, parent: int) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer: TaskRow | BaseException = run_task(task, _telling(connection))
+            answer: TaskRow | BaseException = run_or_find(task, _telling(connection))[0]
         except EoctlError as error:
             answer = type(error)(error.what, where=error.where, remedy=error.remedy)
         except (OSError, MemoryError) as error:

@@ -1,6 +1,6 @@
 """Rebuild a state: tasks for an engine, their rows, a second check of the log, the manifest.
 
-Engines differ only in where tasks run. A row is kept on disk as soon as it exists, so that a second
+Engines differ only in where tasks run. A task keeps its row in the storage itself, so that a second
 run of the same request does only what is missing; nothing counts as a result before the manifest,
 which is written last.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Run, Task
+from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Task
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -24,6 +24,8 @@ from eoctl.kafka.read import cut_offsets, positions
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
+from eoctl.stores.state.runs import Run, damaged, plan_merge
+from eoctl.stores.storage import Storage
 from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
@@ -40,6 +42,7 @@ from recovery.state.manifest import (
     of_several_replicas,
     whole,
 )
+from recovery.state.task_sizes import buckets, most_offsets
 from recovery.times import instant, rfc3339
 from recovery.values import Value, replace
 
@@ -53,7 +56,9 @@ class RebuildJob(Value):
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, if the format has one; it is added to the options. started_ms: when the first run of this
     request began. base: the folder of an earlier state to continue. fresh: the cut was made for
-    this run at the log's end, and everything below it is read.
+    this run at the log's end, and everything below it is read. log_bytes: of each partition's log
+    at its leader, by topic and number, where they may be seen. range_offsets: the most that a task
+    reads of each partition, likewise; decided by the first run, unless how.range_offsets is given.
     """
 
     cut: Cut
@@ -66,6 +71,8 @@ class RebuildJob(Value):
     notes: tuple[str, ...] = ()
     base: str | None = None
     fresh: bool = False
+    log_bytes: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    range_offsets: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
     def how_of(self, topic: str) -> Making:
         """Return how one changelog's state is made: its retention is among the options."""
@@ -92,16 +99,27 @@ class RebuildJob(Value):
         return cls(**fields)
 
 
-def rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: str) -> Manifest:
-    """Make the state and publish it. name: the engine's, for the manifest.
+def rebuild(
+    request: RebuildJob,
+    access: Access,
+    engine: RebuildEngine,
+    name: str,
+    slots: Callable[[], int | None] = lambda: None,
+) -> Manifest:
+    """Make the state and publish it. name: the engine's, for the manifest. slots: returns how many
+    of its tasks run at once, None if nobody knows.
 
     Raises RefusedError if the logs changed below the cut, or another rebuild is at work in the
     folder, and whatever tasks raise.
     """
     storage = request.how.storage
     with storage.held():
-        state_folder.check_begun(storage, request.to_json())
+        begun = RebuildJob.from_json(state_folder.check_begun(storage, request.to_json()))
+        request = replace(request, range_offsets=begun.range_offsets)
         state_folder.sweep(storage)
+        if request.how.range_offsets is None and not request.range_offsets:
+            request = _with_ranges(request, slots())
+            storage.put(state_folder.REQUEST, request.to_json().encode("ascii"))
         return _rebuild(request, access, engine, name)
 
 
@@ -109,11 +127,13 @@ def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: s
     began = time.monotonic()
     form = request.how.form()
     storage = request.how.storage
-    attempts = state_folder.Attempts(storage)
-    rows = _run(_range_tasks(request, access, form), engine, attempts)
-    by_partition = _by_partition(rows)
-    combined = _by_partition(_run(_bucket_tasks(request, by_partition, form), engine, attempts))
-    judged, logs = asyncio.run(_look_again(request, access, by_partition))
+    base = state_folder.read(request.base) if request.base else None
+    earlier = base.by_partition() if base else {}
+    by_partition = _by_partition(_run(_range_tasks(request, access, form, earlier), engine))
+    combined = _by_partition(_run(_bucket_tasks(request, by_partition, form), engine))
+    for at, merged_rows in combined.items():
+        _check_merged(storage, by_partition[at], merged_rows)
+    judged, logs = asyncio.run(_look_again(request, access, by_partition, earlier))
     partitions = []
     notes = list(request.notes)
     for topic_partition in request.cut.by_partition():
@@ -129,6 +149,7 @@ def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: s
             by_partition[topic_partition],
             combined.get(topic_partition, []),
             logs[topic_partition].log_start_offset or 0,
+            base,
         )
         if lost is not None and counts:
             partition = partition.model_copy(
@@ -169,34 +190,49 @@ def _rebuild(request: RebuildJob, access: Access, engine: RebuildEngine, name: s
     return manifest
 
 
-def _run(
-    tasks: Mapping[str, Task], engine: RebuildEngine, attempts: state_folder.Attempts
-) -> list[TaskRow]:
-    """Return the rows of all tasks; those of an earlier run are not done again."""
-    rows = {key: row for key in tasks if (row := attempts.find(key)) is not None}
-    todo = [task for key, task in tasks.items() if key not in rows]
-    if todo:
-        for row in engine(todo):
-            key = row.key()
-            if key not in tasks:
-                raise RefusedError(f"the engine returned a row that was not requested: {key}")
-            attempts.keep(key, row)
-            rows[key] = row
+def _run(tasks: Mapping[str, Task], engine: RebuildEngine) -> list[TaskRow]:
+    """Return the rows of all tasks."""
+    rows = {row.key(): row for row in (engine(list(tasks.values())) if tasks else ())}
+    if unknown := sorted(rows.keys() - tasks.keys()):
+        raise RefusedError(f"the engine returned rows that were not requested: {unknown[0]}")
     lost = sorted(tasks.keys() - rows.keys())
     if lost:
         raise RefusedError(f"the engine ended without a row of {', '.join(lost)}")
     return [rows[key] for key in tasks]
 
 
-def _range_tasks(request: RebuildJob, access: Access, form: ChangelogFormat) -> dict[str, Task]:
+def _with_ranges(request: RebuildJob, slots: int | None) -> RebuildJob:
+    """Return the request with the size of its ranges: a later run of it has other slots."""
+    offsets, sizes = dict[TopicPartition, int](), dict[TopicPartition, int]()
+    for at, p in request.cut.by_partition().items():
+        offsets[at] = p.end - p.start
+        size = request.log_bytes.get(at.topic, {}).get(str(at.partition))
+        tiered = (request.configs.get(at.topic) or {}).get("remote.storage.enable") == "true"
+        if size is not None and not tiered:  # else it is only of what the leader still holds
+            sizes[at] = size * offsets[at] // max(1, p.high_watermark - p.start)
+    ranges_of: dict[str, dict[str, int]] = {}
+    for at, most in most_offsets(offsets, sizes, slots).items():
+        ranges_of.setdefault(at.topic, {})[str(at.partition)] = most
+    return replace(request, range_offsets=ranges_of)
+
+
+def _range_tasks(
+    request: RebuildJob,
+    access: Access,
+    form: ChangelogFormat,
+    earlier: Mapping[TopicPartition, ManifestPartition],
+) -> dict[str, Task]:
     """Return the tasks that read ranges: the first of each partition, then the second of each.
 
     So concurrent tasks do not all read from the leader of one partition.
     """
     tasks: list[tuple[int, RangeTask]] = []
-    earlier = _earlier(request)
     for topic_partition, p in request.cut.by_partition().items():
-        most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
+        most = max(1, p.end - p.start)
+        if form.in_ranges:
+            given = request.how.range_offsets
+            topic, partition = topic_partition
+            most = given or request.range_offsets[topic][str(partition)]
         known = earlier.get(topic_partition)
         parts = ranges(known.end if known else p.start, p.end, most)
         for number, (start, end) in enumerate(parts):
@@ -217,11 +253,6 @@ def _range_tasks(request: RebuildJob, access: Access, form: ChangelogFormat) -> 
     return {task.key(): task for _, task in sorted(tasks, key=lambda numbered: numbered[0])}
 
 
-def _earlier(request: RebuildJob) -> Mapping[TopicPartition, ManifestPartition]:
-    """Return the partitions of the state that is continued."""
-    return state_folder.read(request.base).by_partition() if request.base else {}
-
-
 def _by_partition(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
     """Return the rows of each partition, in ascending order of range or bucket."""
     by_partition: dict[TopicPartition, list[TaskRow]] = {}
@@ -235,24 +266,26 @@ def _bucket_tasks(
     by_partition: Mapping[TopicPartition, list[TaskRow]],
     form: ChangelogFormat,
 ) -> dict[str, Task]:
-    """Return the bucket tasks of each partition read in ranges.
-
-    As many as its runs fill a task's memory, and at least as many as it had ranges.
-    """
+    """Return the bucket tasks of each partition read in ranges."""
     by_key: dict[str, Task] = {}
     for (topic, partition), rows in by_partition.items():
         if len(rows) == 1:
             continue
-        size = sum(run.size for row in rows for run in row.runs)
-        buckets = max(len(rows), -(-size // request.how.memory_bytes))
-        runs, seen = tuple(_runs(form, rows)), _summary_of(form, rows)
-        for bucket in range(buckets):
+        runs, seen = list(_runs(form, rows)), _summary_of(form, rows)
+        plan = plan_merge(request.how.storage, f"{topic}-{partition}", runs)
+        into = buckets(
+            [run.file.size for run in runs],
+            len(rows),
+            request.how.memory_bytes,
+            by_request=not request.how.storage.exclusive,
+        )
+        for bucket in range(into):
             task = BucketTask(
                 topic=topic,
                 partition=partition,
-                runs=runs,  # one object for all tasks, so it is sent once
+                plan=plan,
                 bucket=bucket,
-                buckets=buckets,
+                buckets=into,
                 seen=seen,
                 how=request.how_of(topic),
             )
@@ -260,11 +293,21 @@ def _bucket_tasks(
     return by_key
 
 
+def _check_merged(storage: Storage, rows: Sequence[TaskRow], combined: Sequence[TaskRow]) -> None:
+    """Raise RefusedError unless the buckets have read each row of each run once."""
+    runs = [run for row in rows for run in row.runs]
+    if any(len(row.merged) != len(runs) for row in combined):
+        raise RefusedError("the engine returned a row of other runs", where=storage.address)
+    for number, run in enumerate(runs):
+        if sum(row.merged[number] for row in combined) != run.rows:
+            raise damaged(storage, run.path)
+
+
 def _runs(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Iterator[Run]:
     """Yield the runs of ranges, in ascending order."""
     before: Mapping[str, Any] = {}
     for row in rows:
-        yield from (Run(run.path, before) for run in row.runs)
+        yield from (Run(run, before) for run in row.runs)
         before = form.merge(before, row.seen)
 
 
@@ -276,7 +319,10 @@ def _summary_of(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, 
 
 
 async def _look_again(
-    request: RebuildJob, access: Access, by_partition: Mapping[TopicPartition, list[TaskRow]]
+    request: RebuildJob,
+    access: Access,
+    by_partition: Mapping[TopicPartition, list[TaskRow]],
+    earlier: Mapping[TopicPartition, ManifestPartition],
 ) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
     """Return what the cut divides, and the logs as they are after reading.
 
@@ -302,7 +348,6 @@ async def _look_again(
                 f"the log changed while it was read: {'; '.join(changes)}",
                 remedy="run it again with a new cut",
             )
-        earlier = _earlier(request)
         below = {
             topic_partition: _producers(
                 rows, earlier[topic_partition].producers if topic_partition in earlier else {}
@@ -370,14 +415,16 @@ def _partition(
     rows: Sequence[TaskRow],
     combined: Sequence[TaskRow],
     log_start: int,
+    base: Manifest | None,
 ) -> ManifestPartition:
     ends = combined or rows
     form = request.how_of(topic_partition[0]).form()
     p = request.cut.by_partition()[topic_partition]
-    known = _earlier(request).get(topic_partition)
-    began_ms = request.started_ms
-    if known is not None:
-        began_ms = instant(state_folder.read(request.base or "").started_at, began_ms)
+    known, began_ms = None, request.started_ms
+    if base is not None:
+        known = base.by_partition().get(topic_partition)
+    if base is not None and known is not None:
+        began_ms = instant(base.started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     summary = _summary_of(form, rows)
     why, proof = completeness(

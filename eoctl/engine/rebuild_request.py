@@ -5,6 +5,7 @@ and resolves it whenever a scheduler runs the job.
 """
 
 import json
+import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -13,10 +14,12 @@ from eoctl.engine.rebuild import RebuildJob
 from eoctl.engine.rebuild_task import Making
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs
+from eoctl.kafka.ask.log_dirs import log_sizes
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import positions
 from eoctl.stores.state import folder as state_folder
 from recovery.errors import RefusedError, UsageError
+from recovery.facts import Missing
 from recovery.shared.cut import Cut
 from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.incremental import why_full
@@ -34,6 +37,7 @@ SETTINGS = (
     "segment.ms",
     "segment.bytes",
     "message.timestamp.type",
+    "remote.storage.enable",
 )
 
 Ask = Callable[[Callable[[Cluster], Coroutine[Any, Any, RebuildJob]]], RebuildJob]
@@ -127,10 +131,15 @@ async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At
         base = None if why is not None else state_folder.opened(request.since)[0].address
         if why is not None:
             notes.append(f"everything was read, not only what came since: {why}")
+    sizes, unknown = dict[str, dict[str, int]](), list[Missing]()
+    if request.how.range_offsets is None and request.how.form().in_ranges:
+        sizes, unknown = await _log_bytes(cluster, cut)
+    if unknown:
+        notes.append(f"ranges follow offsets where a log's size is not known: {unknown[0].detail}")
     return RebuildJob(
         base=base,
         cut=cut,
-        how=replace(request.how, output=request.how.storage.address),
+        how=replace(request.how, output=request.how.storage.address, token=uuid.uuid4().hex),
         started_ms=now_ms(),
         configs={t: configs_now.get(t) for t in topics},
         retention=retention,
@@ -138,7 +147,18 @@ async def resolved(cluster: Cluster, request: RebuildRequest, at: resolve_cut.At
         epoch_per_transaction=cluster.transaction_version >= 2,
         notes=tuple(notes),
         fresh=not isinstance(at, Cut) and cut.instant is None and base is None,
+        log_bytes=sizes,
     )
+
+
+async def _log_bytes(cluster: Cluster, cut: Cut) -> tuple[dict[str, dict[str, int]], list[Missing]]:
+    """Return the bytes of each partition's log by topic and number, and what was not seen."""
+    described = (await cluster.metadata([t.topic for t in cut.topics])).topics.values()
+    sizes, missing = await log_sizes(cluster, [p for t in described for p in t.partitions])
+    found: dict[str, dict[str, int]] = {}
+    for at, size in sizes.items():
+        found.setdefault(at.topic, {})[str(at.partition)] = size
+    return found, missing
 
 
 async def _why_full(

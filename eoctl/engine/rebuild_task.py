@@ -23,12 +23,21 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.chunks import Givers, Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.state.files import StateFile, StateWriter, read_rows
-from eoctl.stores.state.folder import TaskRow
-from eoctl.stores.state.runs import RunReader, windows, write_run
+from eoctl.stores.state.folder import Attempts, TaskRow
+from eoctl.stores.state.runs import (
+    Run,
+    RunFile,
+    RunReader,
+    damaged,
+    planned,
+    windows,
+    write_run,
+)
 from eoctl.stores.storage import Storage
 from eoctl.stores.storage_address import storage_at
 from recovery.audit.range_counts import RangeCounts
 from recovery.shared.digest import Digest, digest
+from recovery.state import task_sizes
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.latest import HASHES, Latest, latest_of_runs
 from recovery.values import Value, replace
@@ -37,8 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_BYTES = 256 << 20
-RANGE_OFFSETS = 20_000_000
-MOST_RUNS = 64  # merged at once: a row group and its read-ahead of each run are in memory
+MOST_RUNS = 64  # merged at once
+AHEAD_BYTES = 256 << 20  # of all runs that are merged at once, read ahead
 
 TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
@@ -48,8 +57,10 @@ class Making(Value):
     """The way a state is made: the part that a command, its resolved request and each task share.
 
     output: the state's folder or address, seen by every task and by the publisher. max_rate: bytes
-    a second. range_offsets: a partition with more is read in ranges. memory_bytes: of records held
-    before they are spilt, and of runs that one task merges.
+    a second. range_offsets: a partition with more is read in ranges; None: as many as bytes and
+    tasks that run at once suggest, see RebuildJob. memory_bytes: of records held before they are
+    spilt, and of runs that one task merges. token: of the request that was begun; what a task of
+    another one, or of one before --clean, has done is not its.
     """
 
     format: str
@@ -57,8 +68,9 @@ class Making(Value):
     output: str
     check_crc: bool = True
     max_rate: float | None = None
-    range_offsets: int = RANGE_OFFSETS
+    range_offsets: int | None = None
     memory_bytes: int = MEMORY_BYTES
+    token: str = ""
 
     @property
     def storage(self) -> Storage:
@@ -92,20 +104,20 @@ class RangeTask(Value):
         """Return this task's name among the tasks of its rebuild; its row has the same key."""
         return f"{self.topic}-{self.partition}-range-{self.start}-{self.end}"
 
-
-class Run(Value):
-    """A run to merge. before: what its format had seen before the range that left the run."""
-
-    path: str
-    before: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    def token(self) -> str:
+        """Return what a row must have to be this task's."""
+        return self.how.token
 
 
 class BucketTask(Value):
-    """The keys of a partition's runs in part `bucket` of all hashes in `buckets` equal parts."""
+    """The keys of a partition's runs in part `bucket` of all hashes in `buckets` equal parts.
+
+    plan: the file that lists the runs, see `plan_merge`.
+    """
 
     topic: str
     partition: int
-    runs: tuple[Run, ...]
+    plan: str
     bucket: int
     buckets: int
     seen: Mapping[str, Any]
@@ -115,6 +127,10 @@ class BucketTask(Value):
         """Return this task's name, as RangeTask.key does."""
         return f"{self.topic}-{self.partition}-bucket-{self.bucket}-of-{self.buckets}"
 
+    def token(self) -> str:
+        """Return what a row must have, as RangeTask.token does: other runs are another task."""
+        return f"{self.how.token} {self.plan}"
+
 
 Task = RangeTask | BucketTask
 
@@ -122,12 +138,31 @@ Task = RangeTask | BucketTask
 def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
     """Return the tasks, each with its share of the rate, so that concurrent ones keep it together:
     all of them may read from one broker."""
+    shared: dict[int, Making] = {}  # one object for many tasks: it is sent once
+
+    def share(how: Making) -> Making:
+        if how.max_rate is not None and id(how) not in shared:
+            shared[id(how)] = replace(how, max_rate=how.max_rate / at_once)
+        return shared.get(id(how), how)
+
     return [
-        replace(task, how=replace(task.how, max_rate=task.how.max_rate / at_once))
-        if isinstance(task, RangeTask) and task.how.max_rate is not None
-        else task
+        replace(task, how=share(task.how)) if isinstance(task, RangeTask) else task
         for task in tasks
     ]
+
+
+def run_or_find(task: Task, progress: TaskProgress | None = None) -> tuple[TaskRow, bool]:
+    """Return a task's row, and whether an earlier attempt did it; if none did, do it, keep its row.
+
+    So what is finished is verified by tasks, side by side. Raises what `run_task` does.
+    """
+    attempts = Attempts(task.how.storage)
+    row = attempts.find(task.key(), task.token())
+    if row is not None:
+        return row, True
+    row = replace(run_task(task, progress), token=task.token())
+    attempts.keep(task.key(), row)
+    return row, False
 
 
 def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
@@ -138,8 +173,10 @@ def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
     began = time.monotonic()
     form = task.how.form()
     if isinstance(task, BucketTask):
-        return _combine(task, form, began)
-    return _Range(task, form, progress).run(began)
+        row = _combine(task, form)
+    else:
+        row = _Range(task, form, progress).run()
+    return replace(row, seconds=time.monotonic() - began)
 
 
 class _Range:
@@ -152,14 +189,14 @@ class _Range:
         self._form = form
         self._progress = progress
         self._storage = task.how.storage
-        self._runs: list[StateFile] = []
+        self._runs: list[RunFile] = []
         self._seen: Mapping[str, Any] = task.base_seen
         self._counts = RangeCounts(task.start, task.end)
         self._bytes = 0
         self._givers = Givers()
         self._latest = Latest(form, task.how.memory_bytes, self._spill)
 
-    def run(self, began: float) -> TaskRow:
+    def run(self) -> TaskRow:
         task = self._task
         for file in task.base:
             for rows in read_rows(storage_at(task.base_folder), file):
@@ -173,8 +210,8 @@ class _Range:
         else:
             if self._runs:
                 self._latest.spill()
-                runs = [Run(run.path) for run in self._runs]
-                parts = _merged(self._form, self._storage, _name(task), runs, 0, HASHES)
+                runs = [Run(run) for run in self._runs]
+                parts = _merged(self._form, self._storage, task.key(), runs, 0, HASHES, {})
             else:
                 parts = iter([self._latest.table()])
             files, digest, expired = _finish(
@@ -196,7 +233,7 @@ class _Range:
             seen=self._seen,
             producers=self._counts.producers(),
             bytes_read=self._bytes,
-            seconds=time.monotonic() - began,
+            seconds=0.0,
             last_read_ms=last_read_ms,
             peak_bytes=peak_bytes(),
             versions=versions(),
@@ -238,7 +275,7 @@ class _Range:
         self._latest.add(rows)
 
     def _spill(self, table: "pa.Table") -> None:
-        self._runs.append(write_run(self._storage, _name(self._task), [table]))
+        self._runs.append(write_run(self._storage, self._task.key(), [table]))
 
     def _moved(self, size: int, offsets: int) -> None:
         self._bytes += size
@@ -246,10 +283,11 @@ class _Range:
             self._progress(size, offsets)
 
 
-def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
+def _combine(task: BucketTask, form: ChangelogFormat) -> TaskRow:
     storage = task.how.storage
     low, behind = (HASHES * n // task.buckets for n in (task.bucket, task.bucket + 1))
-    parts = _merged(form, storage, _name(task), task.runs, low, behind)
+    runs, read = planned(storage, task.plan), dict[str, int]()
+    parts = _merged(form, storage, task.key(), runs, low, behind, read)
     files, digest, expired = _finish(form, storage, task.topic, task.partition, parts, task.seen)
     return TaskRow(
         topic=task.topic,
@@ -267,45 +305,70 @@ def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
         seen={},
         producers={},
         bytes_read=0,
-        seconds=time.monotonic() - began,
+        seconds=0.0,
         last_read_ms=None,
         peak_bytes=peak_bytes(),
         versions=versions(),
+        merged=tuple(read[run.file.path] for run in runs),
     )
 
 
 def _merged(
-    form: ChangelogFormat, storage: Storage, name: str, runs: Sequence[Run], low: int, behind: int
+    form: ChangelogFormat,
+    storage: Storage,
+    name: str,
+    runs: Sequence[Run],
+    low: int,
+    behind: int,
+    read: dict[str, int],
 ) -> Iterator["pa.Table"]:
     """Yield the last record of each identity with a hash in [low, behind), some hashes at a time.
 
-    More than MOST_RUNS are first merged into fewer, so that memory does not grow with them.
+    Too many runs are first merged into fewer, so that memory does not grow with them. read: filled
+    with the rows read of each run, by its path. Raises RefusedError if a run is damaged, or is
+    wholly in [low, behind) and has not all of its rows.
     """
     left, made = list(runs), list[Run]()
-    while len(left) > MOST_RUNS:
-        parts = _merged(form, storage, name, left[:MOST_RUNS], low, behind)
-        made.append(Run(write_run(storage, name, parts).path))
-        left = [*left[MOST_RUNS:], made[-1]]
-    readers = [RunReader(storage, run.path, low) for run in left]
+    for number in task_sizes.merges(len(left), runs_at_once(storage)):
+        parts = _merged_at_once(form, storage, left[:number], low, behind, read)
+        made.append(Run(write_run(storage, name, parts)))
+        left = [*left[number:], made[-1]]
+    yield from _merged_at_once(form, storage, left, low, behind, read)
+    for file in (run.file for run in (made if behind - low < HASHES else (*runs, *made))):
+        if read[file.path] != file.rows:
+            raise damaged(storage, file.path)
+    storage.delete(run.file.path for run in made)
+
+
+def runs_at_once(storage: Storage) -> int:
+    """Return how many runs are merged at once: what is read ahead of each is in memory."""
+    return min(MOST_RUNS, AHEAD_BYTES // storage.read_bytes)
+
+
+def _merged_at_once(
+    form: ChangelogFormat,
+    storage: Storage,
+    runs: Sequence[Run],
+    low: int,
+    behind: int,
+    read: dict[str, int],
+) -> Iterator["pa.Table"]:
+    readers = [RunReader(storage, run.file, low, behind) for run in runs]
     for edge in windows(readers, low, behind):
         yield latest_of_runs(
             form,  # no name for the parts: it would hold them until the next ones are read
             [
                 _kept_after(form, table, run.before)
-                for reader, run in zip(readers, left, strict=True)
+                for reader, run in zip(readers, runs, strict=True)
                 for table in reader.below(edge)
             ],
         )
-    storage.delete(run.path for run in made)
+    read.update((run.file.path, reader.rows) for run, reader in zip(runs, readers, strict=True))
 
 
 def _kept_after(form: ChangelogFormat, rows: "pa.Table", before: Mapping[str, Any]) -> "pa.Table":
     kept = form.keep_after(rows, before)
     return rows if kept is None else rows.filter(_mask(kept))
-
-
-def _name(task: Task) -> str:
-    return f"{task.topic}-{task.partition}"
 
 
 def _finish(

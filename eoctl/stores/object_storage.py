@@ -14,13 +14,15 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from eoctl.stores.storage import PROBE, NewFile
 from recovery.errors import EoctlError, RefusedError, UnreachableError, UsageError
+from recovery.state import task_sizes
 
-PART_BYTES = 16 << 20  # of a file that is being written; S3 takes 10,000 parts
-READ_BYTES = 1 << 20  # at once: runs and footers are read on from there
+PART_BYTES = task_sizes.PART_BYTES
+READ_BYTES = 1 << 20  # of a file that is read at any position: footers are read on from there
+MOST_AT_ONCE = 1000  # names of one answer or, in S3, of one request
 RETRIES = 8
 RETRY_SECONDS = 60.0
 UNKNOWN_WAITS = (0.2, 1.0, 3.0)  # seconds, before a create without an answer is tried again
@@ -36,6 +38,8 @@ class ObjectStorage:
     """Objects below a prefix of a bucket."""
 
     exclusive = False
+    read_bytes = task_sizes.READ_BYTES
+    _made: ClassVar[int] = 0
 
     def __init__(self, scheme: str, bucket: str, prefix: str) -> None:
         from obstore.exceptions import BaseError
@@ -60,6 +64,10 @@ class ObjectStorage:
             )
         except (BaseError, ValueError) as error:
             raise _told(error, self.address) from None
+
+    @property
+    def requests(self) -> int:
+        return ObjectStorage._made
 
     def shown(self, name: str) -> str:
         return f"{self.address}/{name}"
@@ -87,51 +95,76 @@ class ObjectStorage:
 
         with _asking(self.address):
             found = obstore.list_with_delimiter(self._store)
-            names = [entry["path"] for entry in found["objects"]]
-            folders = [path.rstrip("/") for path in found["common_prefixes"]]
+        names = [entry["path"] for entry in found["objects"]]
+        folders = [path.rstrip("/") for path in found["common_prefixes"]]
+        _count(_listings(len(names) + len(folders)))
         return sorted(path.rpartition("/")[2] for path in (*names, *folders))
 
     def names(self, folder: str) -> list[str]:
+        return sorted(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
         import obstore
 
         with _asking(self.shown(folder)):
             batches = obstore.list(self._store, prefix=folder)
-            return sorted(entry["path"] for batch in batches for entry in batch)
+            found = {entry["path"]: int(entry["size"]) for batch in batches for entry in batch}
+        _count(_listings(len(found)))
+        return found
 
     def size(self, name: str) -> int:
         import obstore
 
+        _count()
         with _asking(self.shown(name)):
             return int(obstore.head(self._store, name)["size"])
 
-    def sha256(self, name: str) -> str:
+    def sha256(self, name: str, size: int) -> str:
+        """See Storage: each answer says how large the object is; of an empty one none has bytes."""
         digest = hashlib.sha256()
-        file = _Object(self, name)
-        while data := file.read(PART_BYTES):
+        if not size and self.size(name):
+            return ""
+        for start in range(0, size, PART_BYTES):
+            data, there = self._range(name, start, min(PART_BYTES, size - start))
+            if there != size:
+                return ""
             digest.update(data)
         return digest.hexdigest()
 
     def get(self, name: str) -> bytes:
         import obstore
 
+        _count()
         with _asking(self.shown(name)):
             return bytes(obstore.get(self._store, name).bytes())
 
     def get_range(self, name: str, start: int, size: int) -> bytes:
-        """See Storage."""
+        return self._range(name, start, size)[0]
+
+    def _range(self, name: str, start: int, size: int) -> tuple[bytes, int]:
+        """Return some bytes of an object, and how many it has: none and -1 if it is shorter."""
         import obstore
+        from obstore.exceptions import BaseError
 
+        _count()
         with _asking(self.shown(name)):
-            return bytes(obstore.get_range(self._store, name, start=start, length=size))
+            try:
+                found = obstore.get(self._store, name, options={"range": (start, start + size)})
+            except BaseError as error:
+                if (status := _STATUS.search(str(error))) and status[1] == "416":
+                    return b"", -1
+                raise
+            return bytes(found.bytes()), int(found.meta["size"])
 
-    def opened(self, name: str) -> Any:
+    def opened(self, name: str, size: int | None = None) -> Any:
         import pyarrow as pa
 
-        return pa.PythonFile(io.BufferedReader(_Object(self, name), READ_BYTES), mode="r")
+        return pa.PythonFile(io.BufferedReader(_Object(self, name, size), READ_BYTES), mode="r")
 
     def put(self, name: str, data: bytes) -> None:
         import obstore
 
+        _count()
         with self.writing(name):
             obstore.put(self._store, name, data, use_multipart=False)
 
@@ -159,6 +192,7 @@ class ObjectStorage:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+        _count()
         with self.writing(name):
             try:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
@@ -184,22 +218,54 @@ class ObjectStorage:
         """See Storage: object storage keeps what it has confirmed."""
 
     def delete(self, names: Iterable[str]) -> None:
+        """See Storage: many in one request, where the service knows such a request."""
+        left = list(names)
+        while left:
+            some, left = left[:MOST_AT_ONCE], left[MOST_AT_ONCE:]
+            if not self._delete_at_once(some):
+                for name in some:
+                    self._delete_one(name)
+
+    def _delete_at_once(self, names: list[str]) -> bool:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        if len(names) == 1 or self.address.startswith("gs://"):
+            return False
+        _count()
+        try:
+            obstore.delete(self._store, names)
+        except (BaseError, OSError):  # obstore does not try it again
+            return False
+        return True
+
+    def _delete_one(self, name: str) -> None:
         import obstore
 
-        for name in names:
-            with _asking(self.shown(name)):
-                for one in (name, *self.names(name)):
-                    with suppress(FileNotFoundError):
-                        obstore.delete(self._store, one)
+        _count()
+        with _asking(self.shown(name)), suppress(FileNotFoundError):
+            obstore.delete(self._store, name)
+
+    def delete_folder(self, folder: str) -> None:
+        self.delete(self.sizes(folder))
+
+
+def _count(requests: int = 1) -> None:
+    ObjectStorage._made += requests
+
+
+def _listings(names: int) -> int:
+    """Return the requests that list so many names."""
+    return max(1, -(-names // MOST_AT_ONCE))
 
 
 class _Object(io.RawIOBase):
     """An object that pyarrow can read at any position."""
 
-    def __init__(self, storage: ObjectStorage, name: str) -> None:
+    def __init__(self, storage: ObjectStorage, name: str, size: int | None) -> None:
         super().__init__()
         self._storage, self._name = storage, name
-        self._size = storage.size(name)
+        self._size = storage.size(name) if size is None else size
         self._at = 0
 
     def readable(self) -> bool:
@@ -260,6 +326,7 @@ class _NewObject(io.RawIOBase):
         return len(content)
 
     def finish(self, *, hashed: bool = True) -> tuple[int, str]:
+        _count(task_sizes.writes(self._written, PART_BYTES))
         try:
             self._writer.close()
         except Exception:

@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -46,6 +47,8 @@ class Storage(Protocol):
 
     address: absolute; `storage_at` turns it into the storage again (storage_address.py). exclusive:
     `held` keeps others out, so that unlisted files may be deleted before a result exists.
+    read_bytes: read at once what is read from one end to the other. requests: this process's so
+    far to all storages of the kind, without those that were tried again; 0 for folders.
     """
 
     @property
@@ -53,6 +56,12 @@ class Storage(Protocol):
 
     @property
     def exclusive(self) -> bool: ...
+
+    @property
+    def read_bytes(self) -> int: ...
+
+    @property
+    def requests(self) -> int: ...
 
     def shown(self, name: str) -> str:
         """Return where a file is, for a sentence."""
@@ -74,12 +83,17 @@ class Storage(Protocol):
         """Return the names of all files below a folder, none if the folder does not exist."""
         ...
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the bytes of all files below a folder, by their names."""
+        ...
+
     def size(self, name: str) -> int:
         """Return a file's bytes. Raises OSError if it does not exist."""
         ...
 
-    def sha256(self, name: str) -> str:
-        """Return the SHA-256 of a file's content, hexadecimal. Raises OSError."""
+    def sha256(self, name: str, size: int) -> str:
+        """Return the SHA-256 of a file's content, hexadecimal; "" if it has another size. Raises
+        OSError."""
         ...
 
     def get(self, name: str) -> bytes:
@@ -90,8 +104,9 @@ class Storage(Protocol):
         """Return some bytes of a file that is at least so long. Raises OSError."""
         ...
 
-    def opened(self, name: str) -> Any:
-        """Return a file as pyarrow reads it, at any position. Raises OSError."""
+    def opened(self, name: str, size: int | None = None) -> Any:
+        """Return a file as pyarrow reads it, at any position. size: None if it is not known. Raises
+        OSError."""
         ...
 
     def put(self, name: str, data: bytes) -> None:
@@ -119,7 +134,11 @@ class Storage(Protocol):
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files, or folders with their content; missing ones are no error."""
+        """Remove files; missing ones are no error."""
+        ...
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove a folder with its content, if it exists."""
         ...
 
 
@@ -138,7 +157,7 @@ def not_written(path: Path, error: OSError) -> EoctlError:
 class LocalFolder:
     """A folder, created when something is written into it."""
 
-    exclusive = True
+    exclusive, read_bytes, requests = True, 1 << 20, 0
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -195,6 +214,9 @@ class LocalFolder:
         return sorted(path.name for path in self.path.iterdir())
 
     def names(self, folder: str) -> list[str]:
+        return sorted(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
         """See Storage: files that vanish meanwhile are no error."""
 
         def failed(error: OSError) -> None:
@@ -202,14 +224,21 @@ class LocalFolder:
                 raise error
 
         walked = os.walk(self.path / folder, onerror=failed)
-        files = (path for where, _, names in walked for path in map(Path(where).joinpath, names))
-        return sorted(p.relative_to(self.path).as_posix() for p in files if p.is_file())
+        found: dict[str, int] = {}
+        for path in (Path(where, name) for where, _, names in walked for name in names):
+            with suppress(OSError):
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode):
+                    found[path.relative_to(self.path).as_posix()] = status.st_size
+        return found
 
     def size(self, name: str) -> int:
         return (self.path / name).stat().st_size
 
-    def sha256(self, name: str) -> str:
+    def sha256(self, name: str, size: int) -> str:
         with (self.path / name).open("rb") as file:
+            if os.fstat(file.fileno()).st_size != size:
+                return ""
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def get(self, name: str) -> bytes:
@@ -220,7 +249,7 @@ class LocalFolder:
             file.seek(start)
             return file.read(size)
 
-    def opened(self, name: str) -> Any:
+    def opened(self, name: str, size: int | None = None) -> Any:
         import pyarrow as pa
 
         return pa.OSFile(str(self.path / name), "rb")
@@ -276,11 +305,10 @@ class LocalFolder:
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            path = self.path / name
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            (self.path / name).unlink(missing_ok=True)
+
+    def delete_folder(self, folder: str) -> None:
+        shutil.rmtree(self.path / folder, ignore_errors=True)
 
 
 def _linked(written: Path, path: Path) -> bool:

@@ -8,7 +8,6 @@ the answers. Works with a classic session and with Spark Connect. What a functio
 import atexit
 import importlib
 import json
-import os
 import re
 import threading
 import uuid
@@ -49,28 +48,6 @@ _served: list[Path] = []
 def is_connect(spark: "SparkSession") -> bool:
     """Return True if this session uses Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def at_once(spark: "SparkSession", tasks: int) -> int:
-    """Return how many of so many tasks run at once, at most: those share a rate."""
-    if is_connect(spark):
-        return max(1, tasks)
-    context = spark.sparkContext
-    return max(1, min(tasks, slots(str(context.master), context.defaultParallelism) or tasks))
-
-
-def slots(master: str, parallelism: int) -> int | None:
-    """Return how many tasks run at once, at most; None for a cluster, which does not say.
-
-    parallelism: Spark's default parallelism, which users may set below what local[*] runs.
-    """
-    if master == "local":
-        return 1
-    if not (local := re.fullmatch(r"local\[ *(\d+|\*) *(?:,[^]]*)?\]", master)):
-        return None
-    if local[1] != "*":
-        return int(local[1])
-    return max(parallelism, os.cpu_count() or 1)
 
 
 def tries(spark: "SparkSession") -> int:
@@ -276,7 +253,8 @@ class _Lists:
         return []
 
     def addInPlace(self, one: list[Any], more: list[Any]) -> list[Any]:  # noqa: N802 - Spark's
-        return [*one, *more]
+        one += more  # a list of its own for each task and for the driver, see `zero`
+        return one
 
 
 def run(

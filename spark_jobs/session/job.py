@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -41,11 +40,11 @@ from spark_jobs.session.executors import (
     of_ours,
     text_of,
 )
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-REPORT_SECONDS = 1.0
 STOP_SECONDS = 15.0
 WAKE_SECONDS = 0.5
 
@@ -57,61 +56,6 @@ class CancelledError(BaseException):
 
 
 _asked_to_stop = threading.Event()
-
-
-class JobProgress:
-    """Reports the job's progress once a second, in a thread, from `look`."""
-
-    def __init__(self, folder: JobFolder | None) -> None:
-        self._folder = folder
-        self._began = time.monotonic()
-        self._look: Callable[[], Mapping[str, Any]] | None = None
-        self._application: Mapping[str, str | None] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="eoctl-progress", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after a last report."""
-        self._ended.set()
-        self._thread.join(5)
-        self._tell()
-
-    def of(self, spark: "SparkSession") -> None:
-        """Report from now on which Spark application does the work, and where its pages are.
-
-        Spark Connect does not say where its server's pages are.
-        """
-        self._application = {
-            "application_id": spark.conf.get("spark.app.id", None),
-            "ui": None if is_connect(spark) else spark.sparkContext.uiWebUrl,
-        }
-
-    def watch(self, look: Callable[[], Mapping[str, Any]]) -> None:
-        """Report from now on what `look` returns: stage, stages_done, stages_total, records,
-        records_total, bytes; the time left is added."""
-        self._began, self._look = time.monotonic(), look
-
-    def _run(self) -> None:
-        while not self._ended.wait(REPORT_SECONDS):
-            self._tell()
-
-    def _tell(self) -> None:
-        if self._look is None:
-            return
-        with suppress(OSError):
-            report = {**self._look(), **self._application}
-            done, total = report.get("records"), report.get("records_total")
-            seconds = time.monotonic() - self._began
-            report["eta_seconds"] = (
-                round(seconds * (total - done) / done, 1) if done and total else None
-            )
-            if self._folder is not None:
-                self._folder.report(report)
-            else:
-                print(json.dumps(report), file=sys.stderr)
 
 
 Work = Callable[["SparkSession", Mapping[str, Any], Access, JobProgress], Mapping[str, Any]]
@@ -147,7 +91,7 @@ def main(name: str, work: Work) -> NoReturn:
             status, error = ours.exit_status, ours.sentence
         else:
             error = traceback.format_exc().strip().splitlines()[-1]
-        traceback.print_exc()
+            traceback.print_exc()
     if _asked_to_stop.is_set() and error is not None:
         # an error that follows the interruption is its consequence
         status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
@@ -182,11 +126,10 @@ def _run(
     spark = session(spec_values.get("spark") or {})
     signal.signal(signal.SIGTERM, _cancel)
     progress.of(spark)
-    progress.start()
     try:
-        return _beside(lambda: work(spark, request, access, progress))
+        with progress:
+            return _beside(lambda: work(spark, request, access, progress))
     finally:
-        progress.stop()
         stop(spark)
         forget_code()
 

@@ -41,10 +41,10 @@ def overhead(conf: Mapping[str, str]) -> int | None:
         return None
     size = _SIZE.fullmatch(conf.get("spark.executor.memory", "1g").strip())
     memory = int(size[1]) * _MIB[size[2].lower()] if size else 0
-    return max(_LEAST_MIB, int(memory) // 10) + _at_once(conf) * TASK_MIB
+    return max(_LEAST_MIB, int(memory) // 10) + tasks_at_once(conf) * TASK_MIB
 
 
-def _at_once(conf: Mapping[str, str]) -> int:
+def tasks_at_once(conf: Mapping[str, str]) -> int:
     """Return how many of an executor's tasks run at once."""
     cores, each = (conf.get(f"spark.{name}", "1") for name in ("executor.cores", "task.cpus"))
     return max(1, int(cores) // max(1, int(each)))
@@ -66,8 +66,8 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
     if (mib := overhead(whole)) is None:
         return {}
     print(
-        f"eoctl: {OVERHEAD}={mib}m: the Python of {counted(_at_once(whole), 'task')} at once may "
-        f"take {TASK_MIB} MiB each; --conf {OVERHEAD}=... sets another",
+        f"eoctl: {OVERHEAD}={mib}m: the Python of {counted(tasks_at_once(whole), 'task')} at once "
+        f"may take {TASK_MIB} MiB each; --conf {OVERHEAD}=... sets another",
         file=sys.stderr,
     )
     return {OVERHEAD: f"{mib}m"}

@@ -191,11 +191,9 @@ def stage(
     files = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
     if [f.partition for f in files] != list(range(len(files))):
         raise RefusedError("the DataFrame's partitions are not numbered from 0", where=address)
+    sizes = storage.sizes("")
     for one in files:
-        size = None
-        with suppress(OSError):
-            size = storage.size(one.file)
-        if size != one.bytes:
+        if sizes.get(one.file) != one.bytes:
             raise RefusedError(
                 "a staged file is not seen by the process that publishes it",
                 where=storage.shown(one.file),
@@ -274,7 +272,9 @@ def row_at(storage: Storage, staged: StagedFile, position: int) -> int:
     if not staged.rows:
         return 0
     rows_before = 0
-    for batch in pq.ParquetFile(storage.opened(staged.file)).iter_batches(columns=["position"]):
+    for batch in pq.ParquetFile(storage.opened(staged.file, staged.bytes)).iter_batches(
+        columns=["position"]
+    ):
         positions = batch.column(0).to_pylist()
         if positions[-1] >= position:
             return rows_before + bisect_left(positions, position)
@@ -288,13 +288,13 @@ def rows_from(storage: Storage, staged: StagedFile, start: int) -> Iterator[Row]
 
     where = storage.shown(staged.file)
     try:
-        digest = storage.sha256(staged.file)
+        digest = storage.sha256(staged.file, staged.bytes)
     except OSError as error:
         raise RefusedError(f"staged file is gone: {error.strerror}", where=where) from None
     if digest != staged.sha256:
         raise RefusedError("staged file is not what the manifest says", where=where)
     at = 0
-    for batch in pq.ParquetFile(storage.opened(staged.file)).iter_batches():
+    for batch in pq.ParquetFile(storage.opened(staged.file, staged.bytes)).iter_batches():
         if at + batch.num_rows > start:
             yield from _rows(batch.slice(max(0, start - at)))
         at += batch.num_rows

@@ -162,7 +162,8 @@ def _remove_older(storage: Storage, batch: int, kept: int) -> None:
     try:
         sent = (re.fullmatch(SENT, name) for name in storage.names(""))
         numbers = sorted((int(match[1]) for match in sent if match), reverse=True)
-        storage.delete(f"batch-{n}" for n in [n for n in numbers if n <= batch][kept:])
+        for number in [n for n in numbers if n <= batch][kept:]:
+            storage.delete_folder(f"batch-{number}")
     except (OSError, EoctlError) as error:
         logging.getLogger("eoctl.sink").warning(
             "batch %d was sent; staged files of earlier ones stay, the next batch removes them: %s",

@@ -11,6 +11,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from eoctl.engine.rebuild_request import RebuildRequest, begin
+from eoctl.engine.rebuild_task import Making
+from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.stores.state import folder as state_folder
 
@@ -18,6 +21,16 @@ Entry = tuple[int, bytes]  # timestamp, value
 State = dict[tuple[int, bytes], tuple[int | None, bytes]]  # (partition, key) -> (timestamp, value)
 
 MODULUS = 2**256
+
+
+def begin_small(lab: Lab, topic: str, output: str, range_offsets: int, memory_bytes: int) -> None:
+    """Begin a plain rebuild up to the LSO, with so little memory that there are several buckets.
+
+    The command `state rebuild` for the same carries it on.
+    """
+    how = Making("plain", {}, output, range_offsets=range_offsets, memory_bytes=memory_bytes)
+    access = Access(lab.client_properties())
+    begin(RebuildRequest((topic,), "lso", how), lambda use: access.ask(use, read_only=True))
 
 
 def producer(lab: Lab, codec: str = "none") -> Producer:

@@ -39,7 +39,8 @@ from recovery.shared.offset_bounds import parse_bound
 from recovery.shared.record_ids import parse_record_id
 from recovery.values import replace
 from spark_jobs import audits
-from spark_jobs.session import executors, job
+from spark_jobs.session import executors
+from spark_jobs.session.progress import JobProgress
 from tests.kafka.audit_faults import (
     PAIR,
     THREE,
@@ -101,9 +102,7 @@ def by_spark(
     request = json.loads(json.dumps(audit.request(asked, reading).model_dump(mode="json")))
     work = importlib.import_module(f"spark_jobs.{audit.job}").work
     access = audit.access(Context(None, {"bootstrap.servers": lab.bootstrap_servers}, ()))
-    found: dict[str, Any] = json.loads(
-        json.dumps(work(spark, request, access, job.JobProgress(None)))
-    )
+    found: dict[str, Any] = json.loads(json.dumps(work(spark, request, access, JobProgress(None))))
     return found
 
 

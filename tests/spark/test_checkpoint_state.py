@@ -27,7 +27,7 @@ from eoctl.stores.state.finished_rows import StateRows
 from recovery.errors import Exit, IncompleteError, RefusedError, UsageError
 from recovery.state.state_rows import StateCompareRow, StateSparkStore
 from spark_jobs import checkpoint_state
-from spark_jobs.session.job import JobProgress
+from spark_jobs.session.progress import JobProgress
 from tests.docs.pages import follows
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic

@@ -24,7 +24,7 @@ from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.reading import Reading
 from tests.kafka.relay import relayed
-from tests.kafka.state_oracle import fill
+from tests.kafka.state_oracle import begin_small, fill
 from tests.kafka.test_nearest import FETCH, FOLLOWER, LEADER, led
 from tests.kafka.test_state_objects import BUCKET, COMPACT, SECRET, Objects, env
 from tests.object_store import Fault, Faulty, make_bucket, s3_server
@@ -187,12 +187,19 @@ def test_a_killed_executor_changes_nothing(
 
 
 RANGES = 8  # of two partitions, and as many merges: 16 tasks
+MEMORY = 100_000  # of so many bytes of runs, each partition has as many buckets as ranges
 
 
 @pytest.mark.parametrize("done", [2, 6, 10, 14])
 @pytest.mark.parametrize("victim", ["driver", "worker", "executor", "python"])
 def test_a_kill_at_each_quarter(
-    lab1: Lab, topic: MakeTopic, world: World, tmp_path: Path, victim: str, done: int
+    lab1: Lab,
+    topic: MakeTopic,
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    victim: str,
+    done: int,
 ) -> None:
     """The same digest, by the job itself or by a second one, and no task that was done again."""
     objects = Objects(world.port, f"of spark/{uuid.uuid4().hex}")
@@ -203,6 +210,9 @@ def test_a_kill_at_each_quarter(
     assert all(-(-end // each) == RANGES // 2 for end in expected.values())
     there = {**env(world.proxy.port), "EOCTL_STATE_DIR": str(tmp_path / "state")}
     asked = words(world, log, objects, "--range-offsets", str(each))
+    for name, value in store_environment(world.proxy.port).items():
+        monkeypatch.setenv(name, value)
+    begin_small(lab1, log, objects.address, each, MEMORY)
     world.frozen.begin(done)
     with eoctl_running(lab1, *asked, env=there) as process:
         assert world.frozen.there.wait(200), process.poll()
@@ -227,7 +237,8 @@ def test_a_kill_at_each_quarter(
     objects.check(lab1, log)
     assert objects.ends == expected
     assert files <= set(objects.files)
-    runs = {name for name in world.frozen.put[before:] if "/runs/" in name}
+    assert len(objects.files) == RANGES
+    runs = {name for name in world.frozen.put[before:] if name.endswith(".run")}
     assert len(runs) <= 2 * (RANGES - ranges)  # those at work are tried once more, no others
 
 

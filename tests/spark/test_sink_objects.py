@@ -25,7 +25,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.state.rebuild_answer import rebuild_state
 from recovery.errors import EoctlError, RefusedError
 from spark_jobs.rebuild import SparkEngine
-from spark_jobs.session.job import JobProgress
+from spark_jobs.session.progress import JobProgress
 from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic

@@ -107,7 +107,7 @@ def most_memory(
         while not ended.wait(0.1):
             for pid in python_workers(spark):
                 peaks[pid] = max(peaks.get(pid, 0), high_water(pid))
-            runs.update(path.name for path in folder.glob("runs/*.run"))
+            runs.update(path.name for path in folder.glob("runs/*/*.run"))
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -115,6 +115,7 @@ def rate_of(jobs: Mapping[str, TableRow], job: str) -> str | None:
 
 def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bool) -> TableRow:
     share = (r.stages_done or 0) / r.stages_total if r.stages_total else None
+    rate = rate if rate is not None else r.records_per_second
     left = "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0))
     cells = cells_of(
         JOB_COLUMNS,

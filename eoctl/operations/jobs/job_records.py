@@ -22,7 +22,7 @@ GRACE_SECONDS = 20.0
 LEFTOVER_SECONDS = 5.0
 REPORTED = (
     *("stage", "stages_done", "stages_total", "records", "records_total", "bytes"),
-    *("application_id", "ui"),
+    *("records_per_second", "application_id", "ui"),
 )
 JOB_VARIABLE = "EOCTL_JOB"  # in the environment of everything that a job starts: its id
 

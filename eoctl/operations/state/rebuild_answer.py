@@ -46,7 +46,8 @@ def rebuild_state(
     bound = None if timeout is None else time.monotonic() + timeout
     access = context.access
     moved = _Moved(progress)
-    with LocalEngine(request.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
+    most = request.processes or len(os.sched_getaffinity(0))
+    with LocalEngine(most, moved, bound) as processes:
         if request.engine != "spark":
             processes.start(EARLY)  # they load while the cut is made
         rebuild_job = begin(request, lambda use: with_cluster(context, timeout, use))
@@ -57,7 +58,7 @@ def rebuild_state(
         else:
             moved.total = sum(p.end - p.start for p in rebuild_job.cut.by_partition().values())
             run: RebuildEngine = processes
-            manifest = rebuild(rebuild_job, access, run, "local")
+            manifest = rebuild(rebuild_job, access, run, "local", lambda: most)
     return answer(manifest, request.how.storage, why)
 
 

@@ -13,6 +13,10 @@ def _stages(row: JobRow) -> str | None:
     return None if row.stages_total is None else f"{row.stages_done}/{row.stages_total}"
 
 
+def _rate(row: JobRow) -> str | None:
+    return None if row.records_per_second is None else f"{row.records_per_second:.0f}"
+
+
 def _eta(row: JobRow) -> str | None:
     return None if row.eta_seconds is None else format_duration(round(row.eta_seconds))
 
@@ -29,6 +33,7 @@ JOBS = Table(
         *plain("word", id="JOB", state="STATE", job="KIND"),
         Column("engine", "ENGINE", "word", wide_only=True),
         Column("records", "RECORDS", "number"),
+        Column("rate", "REC/S", "number", _rate),
         Column("stages", "STAGES", "number", _stages, spare="any"),
         Column("eta", "ETA", "number", _eta),
         Column("exit", "EXIT", "number", lambda row: row.exit_status, spare="zero"),

@@ -23,10 +23,7 @@ GROUP_ROWS = 1 << 16  # rows per row group, at least, except in a file's last on
 
 
 class StateFile(Value):
-    """A Parquet file, or a run. path: its name in the state's storage. size: bytes.
-
-    sha256: empty for a run, which has its own checksums.
-    """
+    """A Parquet file. path: its name in the state's storage. size: bytes."""
 
     path: str
     rows: int
@@ -109,7 +106,7 @@ def read_rows(storage: Storage, file: StateFile) -> Iterator["pa.RecordBatch"]:
 
     check_file(storage, file)
     schema = rows_schema()
-    opened = pq.ParquetFile(storage.opened(file.path))
+    opened = pq.ParquetFile(storage.opened(file.path, file.size))
     for group in range(opened.num_row_groups):
         table = opened.read_row_group(group, columns=schema.names).cast(schema)
         yield from table.to_batches(max_chunksize=_ROWS_AT_ONCE)
@@ -125,7 +122,7 @@ def check_file(storage: Storage, file: StateFile) -> None:
             remedy="do not use this state: rebuild it",
         )
     try:
-        if storage.size(file.path) == file.size and storage.sha256(file.path) == file.sha256:
+        if storage.sha256(file.path, file.size) == file.sha256:
             return
         what = "has changed since the manifest was written"
     except OSError as error:

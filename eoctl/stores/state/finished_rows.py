@@ -51,7 +51,7 @@ class StateRows(Value):
         if part == 0:
             self.check(partition)
         for listed in self.manifest.by_partition()[partition].files:
-            file = pq.ParquetFile(self.storage.opened(listed.path))
+            file = pq.ParquetFile(self.storage.opened(listed.path, listed.size))
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=rows_schema().names)
                 tables.append(part_of(table.cast(rows_schema()), part, parts))
@@ -64,7 +64,7 @@ class StateRows(Value):
         self._check_rows(partition)
         for listed in self.manifest.by_partition()[partition].files:
             check_file(self.storage, file_of(listed))
-            file = pq.ParquetFile(self.storage.opened(listed.path))
+            file = pq.ParquetFile(self.storage.opened(listed.path, listed.size))
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group)
 
@@ -129,7 +129,7 @@ class StateRows(Value):
 
         rows, size = 0, 0
         for listed in self.manifest.by_partition()[partition].files:
-            metadata = pq.ParquetFile(self.storage.opened(listed.path)).metadata
+            metadata = pq.ParquetFile(self.storage.opened(listed.path, listed.size)).metadata
             rows += metadata.num_rows
             size += sum(
                 metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)
@@ -146,7 +146,7 @@ class StateRows(Value):
         import pyarrow.parquet as pq
 
         for listed in self.manifest.by_partition()[partition].files:
-            file = pq.ParquetFile(self.storage.opened(listed.path))
+            file = pq.ParquetFile(self.storage.opened(listed.path, listed.size))
             at = file.schema_arrow.get_field_index("offset")
             for number in range(file.num_row_groups):
                 statistics = file.metadata.row_group(number).column(at).statistics

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.stores.state.files import DATA, StateFile, check_file
-from eoctl.stores.state.runs import RUNS
+from eoctl.stores.state.runs import RUNS, SUFFIX, RunFile
+from eoctl.stores.state.sealed import sealed, unsealed
 from eoctl.stores.storage import LOCK, PROBE, Storage
 from eoctl.stores.storage_address import storage_and_name
 from recovery.errors import EoctlError, RefusedError, UsageError
@@ -35,7 +36,8 @@ class TaskRow(HasPartition, Value):
     in parts, and then there are no files. seen: what the format remembers. producers: the last
     transaction of each producer, see RangeCounts. last_read_ms: when the last byte had come.
     peak_bytes: most memory the process had. brokers: those that gave a range's records;
-    bytes_by_followers: of bytes_read, what did not come from the leader.
+    bytes_by_followers: of bytes_read, what did not come from the leader. token: the task's. merged:
+    of a BucketTask, the rows that it has read of each run of its plan.
     """
 
     topic: str
@@ -46,7 +48,7 @@ class TaskRow(HasPartition, Value):
     buckets: int | None
     counts: Mapping[str, int | None]
     files: tuple[StateFile, ...]
-    runs: tuple[StateFile, ...]
+    runs: tuple[RunFile, ...]
     digest_rows: int
     digest: str
     expired: int
@@ -59,6 +61,8 @@ class TaskRow(HasPartition, Value):
     versions: Mapping[str, str]
     brokers: tuple[int, ...] = ()
     bytes_by_followers: int = 0
+    token: str = ""
+    merged: tuple[int, ...] = ()
 
     def key(self) -> str:
         """Return the task's key."""
@@ -69,44 +73,36 @@ class TaskRow(HasPartition, Value):
 
 
 class Attempts:
-    """The rows of tasks that are done, by the tasks' keys."""
+    """The rows of tasks that are done, by the tasks' keys. Only tasks call it, none the driver."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def find(self, key: str) -> TaskRow | None:
-        """Return the row of an earlier run; None if there is none, or one of its files is gone."""
+    def find(self, key: str, token: str) -> TaskRow | None:
+        """Return the row of an earlier run of a task; None if there is none, or it has changed, or
+        one of its files is gone. token: what the task had; another request's row is not found."""
         try:
-            fields: dict[str, Any] = json.loads(self._storage.get(f"{TASKS}/{key}.json"))
-            files, runs = (
-                tuple(StateFile(**f) for f in fields.pop(name)) for name in ("files", "runs")
-            )
-            brokers = tuple(fields.pop("brokers", ()))
-            row = TaskRow(**fields, files=files, runs=runs, brokers=brokers)
-            for file in files:
+            row = _row(unsealed(self._storage.get(f"{TASKS}/{key}.json")))
+            if (row.key(), row.token) != (key, token):
+                return None
+            for file in row.files:
                 check_file(self._storage, file)
         except (OSError, ValueError, TypeError, KeyError, RefusedError):
             return None
-        return row if all(_there(self._storage, run.path, run.size) for run in runs) else None
+        there = self._storage.sizes(f"{RUNS}/{key}") if row.runs else {}
+        return row if all(there.get(run.path) == run.size for run in row.runs) else None
 
     def keep(self, key: str, row: TaskRow) -> None:
-        """Record the task as done. Raises RefusedError when its files are not visible here."""
-        for file in (*row.files, *row.runs):
-            if not _there(self._storage, file.path, file.size):
-                raise RefusedError(
-                    "the executors write where this process cannot see it",
-                    where=self._storage.shown(file.path),
-                    remedy="give an --output that all of them share",
-                )
-        self._storage.put(f"{TASKS}/{key}.json", json.dumps(row.as_dict()).encode("ascii"))
+        """Record the task as done."""
+        self._storage.put(f"{TASKS}/{key}.json", sealed(row.as_dict()))
 
 
-def _there(storage: Storage, name: str, size: int | None) -> bool:
-    """Return True if a file exists, with its size if that is known."""
-    try:
-        return storage.size(name) == size or size is None
-    except OSError:
-        return False
+def _row(fields: dict[str, Any]) -> TaskRow:
+    """Return the row that `keep` has written. Raises TypeError, KeyError."""
+    files = tuple(StateFile(**f) for f in fields.pop("files"))
+    runs = tuple(RunFile(**f) for f in fields.pop("runs"))
+    brokers, merged = tuple(fields.pop("brokers")), tuple(fields.pop("merged"))
+    return TaskRow(**fields, files=files, runs=runs, brokers=brokers, merged=merged)
 
 
 def _published(storage: Storage) -> RefusedError:
@@ -149,11 +145,19 @@ def begin(storage: Storage, request: str, left: str | None) -> None:
             raise _another(storage)
 
 
-def check_begun(storage: Storage, request: str) -> None:
-    """Raise RefusedError if another request was begun last, or the state is already published."""
+def check_begun(storage: Storage, request: str) -> str:
+    """Return the request as it was begun; one of its runs may have added its ranges to it.
+
+    Raises RefusedError if another request was begun last, or the state is already published.
+    """
     begun = unfinished(storage)
-    if begun is not None and json.loads(begun) != json.loads(request):
+    if begun is not None and _without_ranges(begun) != _without_ranges(request):
         raise _another(storage)
+    return request if begun is None else begun
+
+
+def _without_ranges(request: str) -> dict[str, Any]:
+    return {**json.loads(request), "range_offsets": None}
 
 
 def _another(storage: Storage) -> RefusedError:
@@ -169,17 +173,18 @@ def publish(storage: Storage, manifest: Manifest) -> None:
 
     Raises RefusedError if a state is already published, or a file of this one is missing.
     """
-    if _there(storage, MANIFEST, None):
+    if MANIFEST in storage.top():
         raise _lost(storage)
-    for part in manifest.partitions:
-        for file in part.files:
-            if not _there(storage, file.path, file.size):
-                raise RefusedError(
-                    "a file of the state is gone or has changed",
-                    where=storage.shown(file.path),
-                    remedy="run it again",
-                )
-        storage.settle(f"{DATA}/{part.topic}")
+    there = storage.sizes(DATA)
+    for file in (file for part in manifest.partitions for file in part.files):
+        if there.get(file.path) != file.size:
+            raise RefusedError(
+                "a file of the state is gone or has changed, or this process cannot see it",
+                where=storage.shown(file.path),
+                remedy="run it again, with an --output that this process and the executors share",
+            )
+    for topic in {part.topic for part in manifest.partitions}:
+        storage.settle(f"{DATA}/{topic}")
     write_cut(storage, manifest.cut)
     if not storage.put_new(MANIFEST, manifests.dump(manifest).encode("ascii")):
         raise _lost(storage)
@@ -203,12 +208,15 @@ def tidy(storage: Storage, manifest: Manifest) -> None:
     them, even if they cannot be removed now."""
     listed = {f.path for p in manifest.partitions for f in p.files}
     with suppress(EoctlError):
-        storage.delete(name for name in _attempts(storage, DATA) if name not in listed)
-        storage.delete((RUNS, TASKS, REQUEST))
+        storage.delete(name for name in _attempts(storage) if name not in listed)
+        for folder in (RUNS, TASKS):
+            storage.delete_folder(folder)
+        storage.delete([REQUEST])
 
 
-def _attempts(storage: Storage, folder: str) -> list[str]:
-    return [n for n in storage.names(folder) if n.endswith(".parquet")]
+def _attempts(storage: Storage) -> list[str]:
+    """Return the names of the Parquet files that tasks have written."""
+    return [name for name in storage.names(DATA) if name.endswith(".parquet")]
 
 
 def sweep(storage: Storage) -> None:
@@ -223,8 +231,8 @@ def sweep(storage: Storage) -> None:
         with suppress(OSError, ValueError, TypeError, KeyError):
             row = json.loads(storage.get(name))
             listed |= {f["path"] for f in (*row["files"], *row["runs"])}
-    left = (*_attempts(storage, DATA), *_attempts(storage, RUNS))
-    storage.delete(name for name in left if name not in listed)
+    runs = [name for name in storage.names(RUNS) if name.endswith(SUFFIX)]
+    storage.delete(name for name in (*_attempts(storage), *runs) if name not in listed)
 
 
 def discard(storage: Storage) -> None:
@@ -238,7 +246,9 @@ def discard(storage: Storage) -> None:
         )
     with storage.held():
         unfinished(storage)  # another run may have published meanwhile
-        storage.delete((DATA, RUNS, TASKS, REQUEST))
+        for folder in (DATA, RUNS, TASKS):
+            storage.delete_folder(folder)
+        storage.delete([REQUEST])
 
 
 def read(given: str | Path) -> Manifest:

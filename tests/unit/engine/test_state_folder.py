@@ -16,6 +16,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
 from eoctl.stores.state.folder import TaskRow
+from eoctl.stores.state.runs import RunFile
 from eoctl.stores.storage import LocalFolder
 from recovery.errors import RefusedError
 from recovery.values import replace
@@ -32,7 +33,7 @@ def request(folder: Path, form: str = "plain") -> RebuildJob:
     )
 
 
-def row(*files: StateFile, runs: tuple[StateFile, ...] = ()) -> TaskRow:
+def row(*files: StateFile, runs: tuple[RunFile, ...] = ()) -> TaskRow:
     return TaskRow(
         topic="log",
         partition=0,
@@ -80,6 +81,31 @@ def test_tasks_side_by_side_read_different_partitions(tmp_path: Path) -> None:
         ranges = [(start, end) for p, start, end in asked if p == partition]
         assert [o for start, end in ranges for o in range(start, end)] == list(range(9))
         assert len(ranges) > 1
+
+
+@pytest.mark.parametrize(
+    ("gib", "slots", "expected"),
+    [((9, 4), 3, 5 + 2), ((9, 4), 100, 9 + 4), ((9, 4), None, 9 + 4), ((1, 1), 2, 2), ((), 1, 2)],
+)
+def test_ranges_follow_bytes_and_slots_and_stay(
+    tmp_path: Path, gib: tuple[int, ...], slots: int | None, expected: int
+) -> None:
+    """A later run, on another machine, has the ranges of the first: what that finished counts."""
+    asked: list[set[str]] = []
+
+    def engine(tasks: Sequence[Task]) -> Iterable[TaskRow]:
+        asked.append({task.key() for task in tasks})
+        raise RefusedError("enough was seen")
+
+    folder = LocalFolder(tmp_path / "state")
+    sizes = {"log": {str(p): size << 30 for p, size in enumerate(gib)}}
+    wanted = replace(request(folder.path), cut=cut(10_000, 10_000), log_bytes=sizes)
+    for run in (lambda: slots, lambda: 1):
+        with pytest.raises(RefusedError, match="enough was seen"):
+            rebuild.rebuild(wanted, Access({}), engine, "local", run)
+        wanted = RebuildJob.from_json(folder.get("request.json").decode())
+    assert len(asked[0]) == expected
+    assert asked[0] == asked[1]
 
 
 def test_only_one_works_in_a_folder(tmp_path: Path) -> None:
@@ -160,28 +186,73 @@ def test_a_listed_file_must_be_there(tmp_path: Path, left: bytes | None) -> None
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_a_row_whose_files_are_elsewhere_is_not_kept(tmp_path: Path) -> None:
-    """As of executors on a host that has another folder of that name."""
+def test_a_row_whose_files_are_not_what_it_lists_is_not_found(tmp_path: Path) -> None:
     kept = state_folder.Attempts(LocalFolder(tmp_path))
-    (tmp_path / "there").write_bytes(b"1234")
-    for lost in (
-        row(StateFile("gone", 1, 4, "")),
-        row(StateFile("there", 1, 5, "")),
-        row(StateFile("there", 1, 4, ""), runs=(StateFile("gone", 1, 4, ""),)),
-        row(StateFile("there", 1, 4, ""), runs=(StateFile("there", 1, 5, ""),)),
-    ):
-        with pytest.raises(RefusedError, match="where this process cannot see it"):
-            kept.keep("key", lost)
-    assert names(tmp_path) == ["there"]
-    there = StateFile("there", 1, 4, hashlib.sha256(b"1234").hexdigest())
-    kept.keep("key", row(there, runs=(there,)))
-    assert kept.find("key") == row(there, runs=(there,))
-    (tmp_path / "there").write_bytes(b"12345")
-    assert kept.find("key") is None
-    kept.keep("key", row(runs=(StateFile("there", 1, 5, ""),)))
-    assert kept.find("key") is not None
-    (tmp_path / "there").write_bytes(b"1234")
-    assert kept.find("key") is None
+    file = StateFile("data/there", 1, 4, hashlib.sha256(b"1234").hexdigest())
+    key = row().key()
+    run = RunFile(f"runs/{key}/there", 1, 4, 4, "")
+    done = row(file, runs=(run,))
+    assert kept.find(key, "") is None
+    kept.keep(key, done)
+    for path in (file.path, run.path):
+        for listed in (file.path, run.path):
+            (tmp_path / listed).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / listed).write_bytes(b"1234")
+        assert kept.find(key, "") == done
+        (tmp_path / path).write_bytes(b"12345")
+        assert kept.find(key, "") is None
+        (tmp_path / path).unlink()
+        assert kept.find(key, "") is None
+
+
+def test_a_row_of_another_request_or_task_or_changed_is_not_found(tmp_path: Path) -> None:
+    """What a killed driver's executors still write, after --clean, is no result of the next."""
+    kept, done = state_folder.Attempts(LocalFolder(tmp_path)), replace(row(), token="mine")
+    key, path = done.key(), tmp_path / "tasks" / f"{done.key()}.json"
+    kept.keep(key, done)
+    assert kept.find(key, "mine") == done
+    assert kept.find(key, "another") is None
+    kept.keep("log-0-range-9-18", done)
+    assert kept.find("log-0-range-9-18", "mine") is None
+    text = path.read_text()
+    for changed in ('"bytes_read": 1', '"digest_rows": 2'):
+        path.write_text(text.replace(f"{changed[:-1]}0", changed))
+        assert path.read_text() != text
+        assert kept.find(key, "mine") is None
+
+
+def test_a_request_of_which_another_run_has_made_the_ranges_is_the_same(tmp_path: Path) -> None:
+    """In object storage two runs may be at work: each adopts what the other has decided."""
+    asked: list[set[str]] = []
+
+    def engine(tasks: Sequence[Task]) -> Iterable[TaskRow]:
+        asked.append({task.key() for task in tasks})
+        raise RefusedError("enough was seen")
+
+    wanted = replace(request(tmp_path), cut=cut(100_000_000, 50_000_000))
+    state_folder.begin(LocalFolder(tmp_path), wanted.to_json(), None)
+    for run in (lambda: 40, lambda: 1):
+        with pytest.raises(RefusedError, match="enough was seen"):
+            rebuild.rebuild(wanted, Access({}), engine, "local", run)
+    assert len(asked[0]) > 20
+    assert asked[0] == asked[1]
+    other = replace(wanted, how=replace(wanted.how, token="after --clean"))
+    with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):
+        rebuild.rebuild(other, Access({}), no_engine, "local")
+
+
+def test_a_bucket_that_missed_rows_of_a_run_is_refused(tmp_path: Path) -> None:
+    run = RunFile("runs/key/there", 10, 4, 4, "")
+    ranges = [row(runs=(run,)), replace(row(runs=(run,)), start=9, end=18)]
+
+    def bucket(*merged: int) -> TaskRow:
+        return replace(row(), start=None, end=None, bucket=0, buckets=2, merged=merged)
+
+    folder = LocalFolder(tmp_path)
+    rebuild._check_merged(folder, ranges, [bucket(4, 10), bucket(6, 0)])
+    for first, second in (((4, 10), (5, 0)), ((4, 10), (6, 1)), ((), ()), ((10,), (0,))):
+        with pytest.raises(RefusedError):
+            rebuild._check_merged(folder, ranges, [bucket(*first), bucket(*second)])
 
 
 def test_where_files_cannot_be_linked_one_is_still_never_written_over(

@@ -13,7 +13,8 @@ from recovery.errors import IncompleteError
 from spark_jobs import audits
 from spark_jobs.audit_duplicates import suspects_in
 from spark_jobs.audit_end_to_end import _of_all, refuse_lost
-from spark_jobs.session.executors import slots, tries_of
+from spark_jobs.session.executors import tries_of
+from spark_jobs.session.slots import slots
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from recovery.errors import (
 from recovery.merge.merge_request import ReplayRequest
 from recovery.values import replace
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 from spark_jobs.sink import markers, query, staging, taking_over
 from spark_jobs.sink import write as sink
 from spark_jobs.sink.commit import Attempt, Work
@@ -104,17 +105,57 @@ class JvmGoneError(Exception):
 def test_an_error_whose_jvm_is_gone_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    assert ended_with(JvmGoneError(), monkeypatch, tmp_path) == 70
+    assert "eoctl: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def ended_with(error: Exception, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
+    """The exit status of a job that raises this error."""
+
     def fails(*_spec_and_access: Any) -> Any:
-        raise JvmGoneError
+        raise error
 
     ended: list[int] = []
     monkeypatch.setattr(job, "_run", fails)
     monkeypatch.setattr("os._exit", ended.append)
     monkeypatch.setattr("signal.signal", lambda *_spec_and_access: None)
-    monkeypatch.setattr("sys.argv", ["job", "--spec", str(tmp_path)])
+    monkeypatch.setattr("sys.argv", ["job", "--spec", str(folder)])
     job.main("job", fails)
-    assert ended == [70]
-    assert "eoctl: " in capsys.readouterr().err.splitlines()[-1]
+    return ended[0]
+
+
+def test_an_error_of_ours_comes_without_the_stack_trace_of_spark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = TRACE.format(errors="recovery.errors.RefusedError: it was written again")
+    assert ended_with(RuntimeError(text), monkeypatch, tmp_path) == 4
+    assert capsys.readouterr().err == "eoctl: it was written again\n"
+
+
+@pytest.mark.parametrize("where", ["pipe", "terminal", "notebook"])
+def test_a_job_without_a_folder_shows_its_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: where == "terminal", raising=False)
+    if where == "notebook":
+        monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    shown = JobProgress(None)
+    reports = [{"stage": "read\x1b[2J", "records": n, "records_total": 100} for n in (50, 100)]
+    for report in reports:
+        shown.watch(report.copy)
+        shown._tell()
+    shown._console.end()
+    told = capsys.readouterr().err
+    if where == "pipe":
+        lines = [json.loads(line) for line in told.splitlines()]
+        assert [line["records"] for line in lines] == [50, 100]
+        assert all(line["records_per_second"] > 0 for line in lines)
+    else:
+        first, second = told.removesuffix("\n").split("\r")[1:]
+        assert "\x1b" not in told
+        assert "50% 50 offsets" in first
+        assert "100% 100 offsets" in second
+        assert len(second) >= len(first)  # nothing of the first is left beside it
 
 
 def spec(folder: Path, **found: Any) -> str:
@@ -368,16 +409,17 @@ def test_a_manifest_without_a_run_keeps_the_hash_that_earlier_markers_hold() -> 
 
 def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
     """Killed before Spark has collected anything, a job has lost nothing that was done."""
-    from eoctl.engine.rebuild_task import BucketTask, Making, Run
+    from eoctl.engine.rebuild_task import BucketTask, Making
     from eoctl.stores.state import folder as state_folder
-    from eoctl.stores.state.runs import write_run
+    from eoctl.stores.state.runs import Run, plan_merge, write_run
     from spark_jobs.rebuild import _work
 
     run = write_run(LocalFolder(tmp_path), "t-0", [])
-    task = BucketTask("t", 0, (Run(run.path),), 0, 1, {}, Making("plain", {}, str(tmp_path)))
+    plan = plan_merge(LocalFolder(tmp_path), "t-0", [Run(run)])
+    task = BucketTask("t", 0, plan, 0, 1, {}, Making("plain", {}, str(tmp_path)))
     work = _work([task], str(tmp_path), executors.EndedTasks(None))
     work(0)
-    found = state_folder.Attempts(LocalFolder(tmp_path)).find(task.key())
+    found = state_folder.Attempts(LocalFolder(tmp_path)).find(task.key(), task.token())
     assert found is not None
     state_folder.sweep(LocalFolder(tmp_path))  # as the next run does first
     assert [(tmp_path / f.path).exists() for f in found.files] == [True]

@@ -82,15 +82,30 @@ def test_one_interface(through: Through, tmp_path: Path, kind: str) -> None:
             assert storage.names("data") == []  # not there before it is whole
         assert file.finish() == (5, hashlib.sha256(b"12345").hexdigest())
     assert storage.names("data") == [name]
-    assert (storage.size(name), storage.sha256(name)) == (5, hashlib.sha256(b"12345").hexdigest())
+    assert storage.sizes("data") == {name: 5}
+    assert (storage.size(name), storage.sha256(name, 5)) == (
+        5,
+        hashlib.sha256(b"12345").hexdigest(),
+    )
+    assert storage.sha256(name, 4) == storage.sha256(name, 6) == storage.sha256(name, 0) == ""
+    assert storage.get_range(name, 9, 1) == b""
+    storage.put("data/empty", b"")
+    assert storage.sha256("data/empty", 5) == ""
+    assert storage.sha256("data/empty", 0) == hashlib.sha256().hexdigest()
+    storage.delete(["data/empty"])
+    with pytest.raises(FileNotFoundError):
+        storage.sha256("data/empty", 0)
     opened = storage.opened(name)
     assert (opened.size(), opened.seek(1), opened.read(2), opened.read()) == (5, 1, b"23", b"45")
     storage.put("data.json", b"beside")
     assert storage.top() == ["data", "data.json", "manifest.json", "request.json"]
     assert storage_at(storage.address).get("request.json") == b"other"
-    storage.delete(["data", "gone", "request.json"])
+    storage.delete(["gone", "request.json"])
+    for folder in ("data", "gone"):
+        storage.delete_folder(folder)
     assert storage.top() == ["data.json", "manifest.json"]
-    for read in (storage.size, storage.get, storage.sha256, storage.opened):
+    reads = (storage.size, storage.get, lambda name: storage.sha256(name, 5), storage.opened)
+    for read in reads:
         with pytest.raises(FileNotFoundError):
             read(name)
 
@@ -109,12 +124,12 @@ def test_faults_change_nothing(
         for low in range(0, len(content), 1 << 20):
             file.sink.write(content[low : low + (1 << 20)])
         assert file.finish() == (len(content), hashlib.sha256(content).hexdigest())
-    assert storage.sha256("data/f") == hashlib.sha256(content).hexdigest()
+    assert storage.sha256("data/f", len(content)) == hashlib.sha256(content).hexdigest()
     for number in range(10):
         assert storage.put_new(f"n/{number}", b"%d by me" % number)
         assert not storage.put_new(f"n/{number}", b"by another")
     assert [storage.get(f"n/{n}") for n in range(10)] == [b"%d by me" % n for n in range(10)]
-    storage.delete(["n"])
+    storage.delete_folder("n")
     assert storage.top() == ["data"]
     assert {fault for fault, _ in proxy.faults} == {"503", "cut", "lost"}
 

@@ -16,7 +16,7 @@ from eoctl.cli.options import ADDRESSES, FORMATS, Connection, Format, Ranked, ar
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark_options import Conf, JobProgress, SparkOptions
 from eoctl.engine.rebuild_request import WAIT_SECONDS, RebuildRequest
-from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
+from eoctl.engine.rebuild_task import Making
 from eoctl.operations.state import rebuild_answer
 from eoctl.operations.state.delivery import STREAMS
 from eoctl.operations.state.spark_rebuild import on_spark
@@ -64,7 +64,7 @@ class Rebuilding(Ranked):
     ] = None
     wait: Annotated[str | None, option("--wait D", "for what is open below --at hw [60s]")] = None
     range_offsets: Annotated[
-        int | None, option("--range-offsets", "read bigger partitions in ranges", min=1)
+        int | None, option("--range-offsets", "the most of a range; without it by size", min=1)
     ] = None
     format_option: Annotated[list[str] | None, option("--format-option K=V", "for the format")] = (
         None
@@ -99,7 +99,7 @@ class Rebuilding(Ranked):
                 output=str(to),
                 check_crc=not self.no_crc,
                 max_rate=None if rate is None else byte_rate(rate, where="--max-rate"),
-                range_offsets=self.range_offsets or RANGE_OFFSETS,
+                range_offsets=self.range_offsets,
             ),
             engine=engine,
             retention_ms=None
