@@ -26,13 +26,14 @@ from recovery.audit.mirror_map import MapPartition
 from recovery.errors import EoctlError
 from spark_jobs import audits
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job that the request is of, and return its result."""
     if "path" in request:
@@ -43,7 +44,7 @@ def work(
 
 
 def compare(
-    spark: "SparkSession", audit: MirrorPairsRequest, access: Access, progress: job.JobProgress
+    spark: "SparkSession", audit: MirrorPairsRequest, access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Compare records and return MirrorFound."""
     stages = audits.StageProgress(spark, progress, audit, 1)
@@ -73,7 +74,7 @@ def compare(
 
 
 def keep(
-    spark: "SparkSession", audit: MirrorKeepRequest, access: Access, progress: job.JobProgress
+    spark: "SparkSession", audit: MirrorKeepRequest, access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Read what is new and return MirrorKept. parts: only where the request names no file for the
     answer.

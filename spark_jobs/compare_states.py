@@ -13,6 +13,7 @@ from eoctl.kafka.connection.access import Access
 from recovery.answers import status_of
 from recovery.state.state_jobs import CompareRequest
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 from spark_jobs.session.states import opened
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job: a CompareFound of each task, in their order, to the file of the answer."""
     asked = job.understood(CompareRequest.model_validate, request)

@@ -15,6 +15,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from recovery.facts import TopicPartition
 from recovery.state.state_jobs import DeliverRequest
 from spark_jobs.session import executors, job
+from spark_jobs.session.progress import JobProgress
 from spark_jobs.session.states import opened
 from spark_jobs.sink.write import refuse_speculation
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: JobProgress
 ) -> Mapping[str, Any]:
     """Run the job. Return {"delivered": {partition: how many rows are there, and how many of them
     the last attempt of its task sent; `start`, `end` and the digest of what was read back}}."""

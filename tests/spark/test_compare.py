@@ -20,7 +20,8 @@ from recovery.state.state_jobs import NamedState
 from recovery.state.state_rows import StateCompareRow
 from recovery.values import replace
 from spark_jobs import compare_states
-from spark_jobs.session import job, states
+from spark_jobs.session import states
+from spark_jobs.session.progress import JobProgress
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import fill
@@ -42,7 +43,7 @@ def on(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> OnSpark:
         name: str, request: Mapping[str, Any], access: Access, *_: Any, **__: Any
     ) -> Mapping[str, Any]:
         assert name == "compare_states"
-        return compare_states.work(spark, request, access, job.JobProgress(None))
+        return compare_states.work(spark, request, access, JobProgress(None))
 
     monkeypatch.setattr(spark_compare, "launch", launch)
     return OnSpark(Spark(), lambda report: None)

@@ -15,7 +15,8 @@ from eoctl.operations.jobs import spark_step
 from recovery.facts import PartitionFacts
 from recovery.shared.digest import Digest
 from spark_jobs import deliver
-from spark_jobs.session import executors, job
+from spark_jobs.session import executors
+from spark_jobs.session.progress import JobProgress
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.test_state_deliver import ACT, COMPACT, Row, consumed
@@ -64,7 +65,7 @@ def test_every_row_is_there_once_though_a_task_is_tried_again(
     def launch(name: str, request: Mapping[str, Any], access: Access, *_: Any, **__: Any) -> Any:
         assert name == "deliver"
         requests.append(request)
-        results.append(deliver.work(spark, request, access, job.JobProgress(None)))
+        results.append(deliver.work(spark, request, access, JobProgress(None)))
         return results[-1]
 
     async def unread(self: TopicDelivery, facts: PartitionFacts) -> Digest:

@@ -35,7 +35,8 @@ from recovery.formats.columns import NONE
 from recovery.state.state_jobs import CompareRequest
 from recovery.values import replace
 from spark_jobs import audit_mirror, audits, compare_states, deliver
-from spark_jobs.session import executors, job, states
+from spark_jobs.session import executors, states
+from spark_jobs.session.progress import JobProgress
 from tests.unit.audit.test_mirror_map import WHOLE, keep
 from tests.unit.state.test_state_compare import state
 
@@ -43,7 +44,7 @@ SOURCE = [(n, NONE) for n in range(10)]
 FIRST = keep(None, SOURCE[:6], SOURCE[:5])
 LATER = keep(FIRST, SOURCE, SOURCE)
 GAP = keep(FIRST, SOURCE, SOURCE, cut=14)
-PROGRESS = job.JobProgress(None)
+PROGRESS = JobProgress(None)
 
 
 def inline(_: object, function: Callable[[int], Any], count: int, *__: object) -> list[Any]:
