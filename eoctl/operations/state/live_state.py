@@ -63,4 +63,4 @@ def _place(scratch: str | None, folder: Path) -> Iterator[str]:
         yield f"{storage.address}/{name}"
     finally:
         with suppress(EoctlError, OSError):  # what was compared is the answer
-            storage.delete([name])
+            storage.delete_folder(name)
