@@ -57,7 +57,7 @@ def work(
     sink.refuse_speculation(spark)
     root, _, name = replay.staging.rpartition("/")
     shared = storage_at(root)
-    shared.delete([name])  # left by a killed run: everything is read again from its commit
+    shared.delete_folder(name)  # left by a killed run: everything is read again from its commit
     storage = storage_at(f"{replay.staging}/{uuid.uuid4().hex}")
     executors.check_storage(spark, storage, shared, PROBES)
     stages = _Stages(progress)
@@ -72,7 +72,7 @@ def work(
         answers = _sent(spark, replay, access, storage, files, scans)
     finally:
         with suppress(EoctlError):  # the next run removes the files
-            shared.delete([name])
+            shared.delete_folder(name)
     return {
         "sent": {str(a["partition"]): a["sent"] for a in answers},
         "takeovers": sum(a["takeovers"] for a in answers),
