@@ -42,7 +42,7 @@ def test_readme(it: Reading, lab1: Lab, orders: str, tmp_path: Path) -> None:
     assert orders in it.run("--command-config", 0, None, "--all").stdout
     piped = it.run("--context prod-eu lso 'orders-*' -o json | jq", 0).stdout
     assert f'"topic": "{orders}"' in piped
-    assert it.next("--context prod-eu check").status in (0, 1)  # of what other tests left
+    assert it.next("--context prod-eu check").status in (0, 1, 3)  # of what other tests left
     assert 'eoctl_up{context="prod-eu"} 1' in Path("eoctl.prom").read_text()
     it.run("--context prod-eu bundle create", 0)
     assert Path("incident.eoctl").stat().st_size
@@ -93,7 +93,7 @@ def test_contexts_are_added(it: Reading, lab1: Lab, secure_lab: Lab, tmp_path: P
 @pytest.mark.usefixtures("orders")
 def test_a_line_of_a_crontab(it: Reading, lab1: Lab, tmp_path: Path) -> None:
     own_cluster(it, lab1, tmp_path)
-    assert it.next("--context prod-eu check").status in (0, 1)
+    assert it.next("--context prod-eu check").status in (0, 1, 3)  # of what other tests left
     assert 'eoctl_up{context="prod-eu"} 1' in Path("eoctl.prom").read_text()
 
 
