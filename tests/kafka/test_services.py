@@ -9,6 +9,7 @@ import pytest
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import (
@@ -51,6 +52,12 @@ def without(keys: set[int]) -> Callable[[bytes], bytes]:
 
 
 Asked = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def lab1(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    """One of its own: what other tests leave in the shared one may be unknown."""
+    return start_lab(LabSpec(name="services"))
 
 
 @pytest.fixture
