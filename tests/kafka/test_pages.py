@@ -44,7 +44,7 @@ def test_readme(it: Reading, lab1: Lab, orders: str, tmp_path: Path) -> None:
     assert f'"topic": "{orders}"' in piped
     assert it.next("--context prod-eu check").status in (0, 1, 3)  # of what other tests left
     assert 'eoctl_up{context="prod-eu"} 1' in Path("eoctl.prom").read_text()
-    it.run("--context prod-eu bundle create", 0)
+    assert it.next("--context prod-eu bundle create").status in (0, 3)
     assert Path("incident.eoctl").stat().st_size
 
 
