@@ -2,11 +2,13 @@
 
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
 from tests.docs.pages import ROOT, files, follows
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import transactional
@@ -15,6 +17,12 @@ from tests.zookeeper import free_port
 
 SERVERS = "b1:9092,b2:9092"
 PROMETHEUS = "/var/lib/node_exporter"
+
+
+@pytest.fixture(scope="module")
+def lab1(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    """One of this file's own: what other tests leave in the shared one may be unknown."""
+    return start_lab(LabSpec(name="pages"))
 
 
 @pytest.fixture
@@ -42,9 +50,9 @@ def test_readme(it: Reading, lab1: Lab, orders: str, tmp_path: Path) -> None:
     assert orders in it.run("--command-config", 0, None, "--all").stdout
     piped = it.run("--context prod-eu lso 'orders-*' -o json | jq", 0).stdout
     assert f'"topic": "{orders}"' in piped
-    assert it.next("--context prod-eu check").status in (0, 1, 3)  # of what other tests left
+    assert it.next("--context prod-eu check").status in (0, 1)  # of what this file's tests left
     assert 'eoctl_up{context="prod-eu"} 1' in Path("eoctl.prom").read_text()
-    assert it.next("--context prod-eu bundle create").status in (0, 3)
+    it.run("--context prod-eu bundle create", 0)
     assert Path("incident.eoctl").stat().st_size
 
 
@@ -93,7 +101,7 @@ def test_contexts_are_added(it: Reading, lab1: Lab, secure_lab: Lab, tmp_path: P
 @pytest.mark.usefixtures("orders")
 def test_a_line_of_a_crontab(it: Reading, lab1: Lab, tmp_path: Path) -> None:
     own_cluster(it, lab1, tmp_path)
-    assert it.next("--context prod-eu check").status in (0, 1, 3)  # of what other tests left
+    assert it.next("--context prod-eu check").status in (0, 1)
     assert 'eoctl_up{context="prod-eu"} 1' in Path("eoctl.prom").read_text()
 
 
