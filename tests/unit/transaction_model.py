@@ -145,6 +145,8 @@ class World:
         self.looked = 0
         """When the observer looked first."""
         self.compacted = False
+        self.by_hand: set[tuple[TopicPartition, str, int]] = set()
+        """Markers that no coordinator sent: partition, topic id, offset."""
 
     def tick(self, ms: int = 3) -> None:
         self.now += ms
@@ -381,9 +383,12 @@ class World:
 
     def repeat(self, i: Id, tp: TopicPartition) -> None:
         """The last decision's marker is sent again (failover, a lost answer): before any write."""
-        p = self.logs[tp].producers.get(i.pid)
-        last = [m for pid, m in self.logs[tp].markers if pid == i.pid][-1:]
+        log = self.logs[tp]
+        p = log.producers.get(i.pid)
+        last = [m for pid, m in log.markers if pid == i.pid][-1:]
         if p is None or p.open or not last or last[0].producer_epoch != p.epoch:
+            return
+        if (tp, log.topic_id, last[0].offset) in self.by_hand:
             return
         self.marker(tp, i.pid, p.epoch, last[0].outcome, self.epochs[i.home])
 
